@@ -1,0 +1,413 @@
+"""Becoming a run's writer, and committing to it.
+
+Owns: rules 1, 2 and 4 of the protocol (docs/ARCHITECTURE.md). Invariants:
+
+* The manifest only ever changes by a conditional write against the base that the
+  new one was derived from; whatever that write is answered, the manifest is read
+  before a success or a conflict is believed.
+* The base is read before an upload begins; after a lost race a payload is put
+  again under a new key.
+* A payload is an object, or rides inline in every manifest until a commit whose
+  writer knows that its object exists.
+* Only what a landed commit dropped is deleted, after that commit.
+
+It does not encode states, choose what expires, or retry what engines can retry.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from cloudckpt import keys
+from cloudckpt.codec import Encoded
+from cloudckpt.effects import Effects
+from cloudckpt.errors import (
+    AmbiguousError,
+    CloudckptError,
+    ConflictError,
+    CorruptCheckpointError,
+    FencedError,
+    OutcomeUnknownError,
+    PreconditionFailedError,
+    RunDeletedError,
+    StaleStateError,
+    StorageError,
+    ThrottledError,
+    UnsupportedFormatError,
+)
+from cloudckpt.format import decode_manifest, encode_manifest, entry_digest
+from cloudckpt.model import RECENT_COMMITS, Entry, Manifest, Writer
+from cloudckpt.objects import Objects
+from cloudckpt.retention import plan_expiry
+from cloudckpt.storage.contract import Storage, Token
+from cloudckpt.storage.retry import Retries, RetryPolicy
+
+INLINE_BYTES = 32 * 1024
+"""A payload of at most this many bytes rides in the manifest."""
+
+MAX_INLINE = 2
+"""How many payloads ride at once; a third waits for the oldest one's object."""
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """A manifest and the token that names this version of it."""
+
+    manifest: Manifest
+    token: Token
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A save as its caller asked for it. `commit` stays the same however often it is tried."""
+
+    commit: str
+    encoded: Encoded
+    step: int | None = None
+    tags: tuple[str, ...] = ()
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    expect: int | None = None
+
+
+async def read_base(storage: Storage, run: str) -> Base | None:
+    """Read a run's manifest: one request. None when the run does not exist.
+
+    Raises:
+        CorruptCheckpointError: It is damaged.
+        UnsupportedFormatError: A newer release wrote it.
+    """
+    key = keys.manifest_key(run)
+    stored = await storage.read(key)
+    if stored is None:
+        return None
+    try:
+        return Base(decode_manifest(stored.data, run), stored.token)
+    except CorruptCheckpointError as error:
+        raise CorruptCheckpointError(
+            "the run's manifest is damaged; bring back an earlier version of this key, or start a new run",
+            run=run,
+            key=key,
+            why=error.message,
+        ) from error
+    except UnsupportedFormatError as error:
+        raise UnsupportedFormatError(error.message, run=run, key=key, **error.facts) from error
+
+
+class RunWriter:
+    """One process's claim to write one run. Safe for concurrent calls.
+
+    Args:
+        storage: The store, with repeatable calls repeated.
+        effects: Time, chance and concurrency.
+        run: The run's id.
+        keep_last: See `retention`.
+        policy: How long a doubtful commit is followed up.
+        prepare: Awaited before the run's first manifest is created.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        effects: Effects,
+        run: str,
+        *,
+        keep_last: int,
+        policy: RetryPolicy,
+        prepare: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._storage = storage
+        self._effects = effects
+        self._run = run
+        self._key = keys.manifest_key(run)
+        self._keep_last = keep_last
+        self._policy = policy
+        self._prepare = prepare
+        self._writer = Writer(effects.new_id(), socket.gethostname(), os.getpid(), effects.clock.now())
+        self._lock = effects.lock()
+        self._epoch: int | None = None
+        self._base: Base | None = None  # None: not known, read it before the next commit
+        self._conflict: ConflictError | None = None
+        self._unknown: set[str] = set()  # commits of ours that may still land
+        self._objects = Objects(storage, effects, run)
+
+    @property
+    def base(self) -> Base | None:
+        """The manifest this writer last read or wrote; None when it must be read or is not ours."""
+        base = self._base
+        return base if base is not None and base.manifest.epoch == self._epoch else None
+
+    async def become(self) -> Manifest:
+        """Become the run's writer, once: later calls return what is known."""
+        async with self._lock:
+            if self._epoch is None:
+                await self._become(None)
+            return (await self._known()).manifest
+
+    async def newest(self) -> Base | None:
+        """Return the manifest that is the newest as far as this writer can tell without asking.
+
+        After a conflict it is read again, which allows saving on top of it. None when this
+        is not the run's writer: then only the store knows.
+        """
+        async with self._lock:
+            if self._epoch is None:
+                return None
+            self._conflict = None
+            await self._known()
+            return self.base
+
+    async def save(self, draft: Draft) -> tuple[Manifest, Entry]:
+        """Commit a checkpoint; durable when it returns.
+
+        Raises:
+            FencedError: Another process became the writer.
+            ConflictError: Another commit was made on top of the base.
+            StaleStateError: `draft.expect` is not the run's newest checkpoint.
+            RunDeletedError: The run has a tombstone.
+            OutcomeUnknownError: It may or may not have been committed.
+        """
+        async with self._lock:
+            if self._conflict is not None:
+                raise self._conflict
+            if self._epoch is None:
+                await self._become(draft.expect)
+            base = await self._known()
+            while True:
+                self._check(base)
+                self._check_expected(base, draft.expect)
+                new, entry = await self._next(base.manifest, draft)
+                self._base = None  # until the answer is known
+                self._unknown.add(draft.commit)
+                seen, landed = await self._swap(base, new, self._landing(entry), draft.commit)
+                self._unknown.discard(draft.commit)  # a base that moved can't take a late request
+                if landed:
+                    break
+                self._check_lost(base, seen)
+                base = seen
+            self._base = seen
+            self._objects.put_behind(new.inline)
+            self._objects.doom(base.manifest.keys() - new.keys())
+            return seen.manifest, entry
+
+    async def settle(self) -> None:
+        """Wait for what was started aside, see `Objects.settle`."""
+        await self._objects.settle()
+
+    # ---- the base
+
+    async def _known(self) -> Base:
+        if self._base is None:
+            self._base = await read_base(self._storage, self._run)
+            if self._base is None:
+                raise self._vanished()
+        return self._base
+
+    def _check(self, base: Base) -> None:
+        manifest = base.manifest
+        if manifest.status == "deleted":
+            raise RunDeletedError("the run was deleted; save under another run id", run=self._run)
+        if manifest.epoch != self._epoch:
+            raise self._fenced(manifest)
+
+    def _fenced(self, manifest: Manifest) -> FencedError:
+        writer = manifest.writer
+        self._base = None
+        self._conflict = FencedError(
+            "another process became the run's writer; stop, it goes on from the last checkpoint",
+            run=self._run,
+            host=writer.host,
+            pid=writer.pid,
+            since=writer.since.isoformat(timespec="seconds"),
+            epoch=manifest.epoch,
+            own_epoch=self._epoch,
+        )
+        return self._conflict
+
+    def _check_expected(self, base: Base, expect: int | None) -> None:
+        """Refuse a state that does not continue the newest checkpoint.
+
+        A commit of ours whose outcome was unknown and that landed after all is no
+        stranger: the caller tries the same state again.
+        """
+        manifest = base.manifest
+        if expect is None or manifest.seq == expect:
+            return
+        if expect < manifest.seq and self._only_ours(manifest, expect):
+            return
+        raise StaleStateError(
+            "the state does not continue the run's newest checkpoint; load the run and go on from there, "
+            "fork it, or use another run id",
+            run=self._run,
+            newest=manifest.seq,
+            state_is_of=expect or None,
+        )
+
+    def _only_ours(self, manifest: Manifest, after: int) -> bool:
+        """Whether every checkpoint after `after` is a commit of ours that had an unknown outcome."""
+        return all(manifest.commit_of(seq) in self._unknown for seq in range(after + 1, manifest.seq + 1))
+
+    def _check_lost(self, base: Base, seen: Base) -> None:
+        self._check(seen)
+        if not self._only_ours(seen.manifest, base.manifest.seq):
+            self._conflict = ConflictError(
+                "another commit was made on top of the one this writer knew; load the run, then decide",
+                run=self._run,
+                known=base.manifest.seq,
+                newest=seen.manifest.seq,
+            )
+            raise self._conflict  # `_base` stays unknown, so that it is read again
+
+    # ---- becoming the writer
+
+    async def _become(self, expect: int | None) -> None:
+        while True:
+            base = await read_base(self._storage, self._run)
+            if base is None:
+                await self._prepare()
+                new = Manifest(self._run, 0, self._effects.new_id(), 1, self._writer)
+                self._check_expected(Base(new, ""), expect)
+            elif base.manifest.status == "deleted":
+                raise RunDeletedError("the run was deleted; use another run id", run=self._run)
+            else:
+                self._check_expected(base, expect)  # before anybody is fenced
+                new = replace(
+                    base.manifest,
+                    nonce=self._effects.new_id(),
+                    epoch=base.manifest.epoch + 1,
+                    writer=self._writer,
+                )
+            seen, landed = await self._swap(base, new, self._taken(new.epoch))
+            if landed:
+                self._epoch, self._base = new.epoch, seen
+                self._objects.put_behind(seen.manifest.inline)  # what an earlier writer left riding
+                return
+
+    def _taken(self, epoch: int) -> Callable[[Manifest], bool]:
+        return lambda m: m.epoch == epoch and m.writer.id == self._writer.id
+
+    # ---- one commit
+
+    async def _next(self, manifest: Manifest, draft: Draft) -> tuple[Manifest, Entry]:
+        """Put the payload, unless it rides; return the manifest to commit over `manifest`."""
+        encoded, seq = draft.encoded, manifest.seq + 1
+        extents = await self._objects.extents(seq, encoded.data)
+        rides = len(encoded.data) <= INLINE_BYTES
+        if rides:
+            await self._make_room(manifest)
+        else:
+            await self._objects.put(extents, encoded.data)
+        parent = manifest.head
+        entry = Entry(
+            seq=seq,
+            step=draft.step,
+            commit=draft.commit,
+            epoch=manifest.epoch,
+            parent=parent.seq if parent else None,
+            parent_digest=entry_digest(parent) if parent else None,
+            digest=extents[0].digest
+            if len(extents) == 1
+            else await self._objects.digest(memoryview(encoded.data)),
+            size=len(encoded.data),
+            encoded_digest=encoded.encoded_digest,
+            encoded_size=encoded.encoded_size,
+            codec=encoded.codec,
+            schema=encoded.schema,
+            schema_version=encoded.schema_version,
+            fingerprint=None,
+            time=self._effects.clock.now(),
+            tags=draft.tags,
+            metadata=draft.metadata,
+            extents=extents,
+        )
+        plan = plan_expiry((entry, *manifest.checkpoints), keep_last=self._keep_last, epoch=manifest.epoch)
+        new = replace(
+            manifest,
+            seq=seq,
+            nonce=self._effects.new_id(),
+            checkpoints=plan.kept,
+            recent=(draft.commit, *manifest.recent)[:RECENT_COMMITS],
+        )
+        wanted = new.keys()
+        inline = {k: v for k, v in manifest.inline.items() if k in wanted and not self._objects.exists(k)}
+        if rides:
+            inline[extents[0].key] = encoded.data
+        return replace(new, inline=inline), entry
+
+    async def _make_room(self, manifest: Manifest) -> None:
+        """Let one more payload ride: the oldest becomes an object first, where there are too many."""
+        riding = [
+            x.key
+            for entry in reversed(manifest.checkpoints)
+            for x in entry.extents
+            if x.key in manifest.inline and not self._objects.exists(x.key)
+        ]
+        for key in riding[: max(0, len(riding) - MAX_INLINE + 1)]:
+            await self._objects.make(key, manifest.inline[key])
+
+    async def _swap(
+        self, base: Base | None, new: Manifest, is_ours: Callable[[Manifest], bool], commit: str | None = None
+    ) -> tuple[Base, bool]:
+        """Write `new` over `base`; return what stands there then, and whether ours landed.
+
+        Every answer but success proves nothing: SDKs and proxies send a PUT again, so
+        "precondition failed" may be the answer to one's own success.
+        """
+        data = encode_manifest(new)
+        retries = Retries(self._policy, self._effects)
+        doubtful = False
+        while True:
+            try:
+                if base is None:
+                    token = await self._storage.create(self._key, data)
+                else:
+                    token = await self._storage.replace(self._key, data, base.token)
+                return Base(new, token), True
+            except (PreconditionFailedError, AmbiguousError, ThrottledError) as error:
+                doubtful = doubtful or isinstance(error, AmbiguousError)
+                cause: StorageError = error
+            except StorageError as error:
+                if doubtful:
+                    raise self._outcome_unknown(commit) from error
+                raise
+            try:
+                seen = await read_base(self._storage, self._run)
+            except CloudckptError as error:
+                raise self._outcome_unknown(commit) from error
+            if seen is not None and is_ours(seen.manifest):
+                return seen, True
+            if seen is None and base is not None:
+                raise self._vanished()
+            if seen is not None and (base is None or seen.token != base.token):
+                return seen, False
+            if not await retries.pause():
+                raise self._outcome_unknown(commit) if doubtful else cause from cause
+
+    def _landing(self, entry: Entry) -> Callable[[Manifest], bool]:
+        def landed(manifest: Manifest) -> bool:
+            if manifest.seq < entry.seq:
+                return False
+            commit = manifest.commit_of(entry.seq)
+            if commit is None:  # so much was committed since that the manifest has forgotten it
+                raise self._outcome_unknown(entry.commit)
+            return commit == entry.commit
+
+        return landed
+
+    def _outcome_unknown(self, commit: str | None) -> OutcomeUnknownError:
+        return OutcomeUnknownError(
+            "the store gave no answer that tells whether the commit happened; "
+            "read the run and look for this commit before going on",
+            commit=commit,
+            run=self._run,
+        )
+
+    def _vanished(self) -> CorruptCheckpointError:
+        return CorruptCheckpointError(
+            "the run's manifest has vanished; bring back an earlier version of this key",
+            run=self._run,
+            key=self._key,
+        )

@@ -1,0 +1,121 @@
+"""Names in the store. Pure.
+
+Owns: how a run id becomes part of a key, and the three kinds of keys. Invariant:
+two ids never share a key, not even on a file system that ignores case; every
+key is made of ``a-z 0-9 - _ . ! /`` and no segment is longer than 180
+characters or starts with a dot.
+
+A lower-case letter, digit, ``-``, ``_`` or inner ``.`` stands for itself; every other byte
+of the id's UTF-8 is ``!`` and two hex digits. An encoding longer than 180 is cut
+and ends in ``!z`` and the sha256 of the id: such an id is read from its manifest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+from cloudckpt.errors import InvalidInputError
+
+MAX_RUN_ID = 1024
+"""Longest run id, in characters."""
+
+STORE_KEY = "cloudckpt.json"
+MANIFESTS = "manifests/"
+OBJECTS = "objects/"
+PROBES = "probe/"
+
+_MAX_SEGMENT = 180
+_CUT = "!z"
+_KEPT = _MAX_SEGMENT - len(_CUT) - 64
+_SUFFIX = ".json"
+_PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789-_.")
+_WHOLE = re.compile(r"(?:[a-z0-9_.-]|![0-9a-f]{2})+")
+
+
+def check_run_id(run: str) -> str:
+    """Return `run` if it can be a run id.
+
+    Raises:
+        InvalidInputError: It is not a str, empty, or longer than `MAX_RUN_ID`.
+    """
+    if not isinstance(run, str):
+        raise InvalidInputError("a run id must be a str", got=type(run).__name__)
+    if not run:
+        raise InvalidInputError("a run id must not be empty; name the run, such as 'nightly-42'")
+    if len(run) > MAX_RUN_ID:
+        raise InvalidInputError("a run id is too long; shorten it", characters=len(run), at_most=MAX_RUN_ID)
+    return run
+
+
+def _escaped(text: str) -> str:
+    raw = text.encode("utf-8", "surrogatepass")
+    out = "".join(chr(b) if b in _PLAIN else f"!{b:02x}" for b in raw)
+    return f"!2e{out[1:]}" if out.startswith(".") else out  # no hidden files, no `..`
+
+
+def encode_run(run: str) -> str:
+    """Return the run id as one key segment."""
+    out = _escaped(check_run_id(run))
+    if len(out) > _MAX_SEGMENT:
+        digest = hashlib.sha256(run.encode("utf-8", "surrogatepass")).hexdigest()
+        out = f"{out[:_KEPT]}{_CUT}{digest}"
+    return out
+
+
+def decode_run(segment: str) -> str | None:
+    """Return the run id of a key segment, or None when it was cut (see the module).
+
+    Raises:
+        InvalidInputError: No run id encodes to this segment.
+    """
+    if len(segment) == _MAX_SEGMENT and segment[_KEPT:].startswith(_CUT):
+        return None
+    if _WHOLE.fullmatch(segment):
+        raw = re.sub(r"!(..)", lambda m: chr(int(m[1], 16)), segment).encode("latin-1")
+        try:
+            run = raw.decode("utf-8", "surrogatepass")
+        except UnicodeDecodeError:
+            run = ""
+        if run and encode_run(run) == segment:
+            return run
+    raise InvalidInputError("this is not the name of a run", segment=segment)
+
+
+def manifest_key(run: str) -> str:
+    """Return the key of the run's manifest."""
+    return f"{MANIFESTS}{encode_run(run)}{_SUFFIX}"
+
+
+def manifest_prefix(prefix: str) -> str:
+    """Return a key prefix that holds every run whose id starts with `prefix`, and perhaps more."""
+    return MANIFESTS + (_escaped(prefix) if prefix else "")[:_KEPT]
+
+
+def run_segment(key: str) -> str | None:
+    """Return the run's segment of a manifest key, or None when the key is something else."""
+    if not (key.startswith(MANIFESTS) and key.endswith(_SUFFIX)):
+        return None
+    return key[len(MANIFESTS) : -len(_SUFFIX)]
+
+
+def objects_prefix(run: str) -> str:
+    """Return the prefix of the run's objects."""
+    return f"{OBJECTS}{encode_run(run)}/"
+
+
+def object_key(run: str, seq: int, digest: str, attempt: str) -> str:
+    """Return the key of a payload object: used once, for these bytes, by this try only.
+
+    Args:
+        run: The run's id.
+        seq: The checkpoint's number.
+        digest: sha256 of the object's bytes, in hex.
+        attempt: Random hex, new for every try.
+    """
+    return f"{objects_prefix(run)}{seq}-{digest}-{attempt}"
+
+
+def object_digest(key: str) -> str:
+    """Return the sha256 that an object's key promises for the whole object."""
+    return key.rpartition("/")[2].split("-")[1]

@@ -1,0 +1,242 @@
+"""Reading a run: the manifest, a checkpoint's payload, the list of runs.
+
+Owns: what is verified before anything is believed. Invariants: "newest" is the
+manifest's word, never a timestamp's or a listing's; no byte of a payload leaves
+here before its sha256 was checked; reading never writes. It does not decode.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import partial
+
+from cloudckpt import keys
+from cloudckpt.commit import Base, read_base
+from cloudckpt.effects import Effects, gather
+from cloudckpt.errors import (
+    CheckpointNotFoundError,
+    CorruptCheckpointError,
+    InvalidInputError,
+    RunDeletedError,
+)
+from cloudckpt.model import Entry, Extent, Manifest, RunInfo
+from cloudckpt.objects import OFFLOAD_BYTES, PARTS_AT_ONCE
+from cloudckpt.storage.contract import Listed, Storage
+
+REREADS = 3
+"""How often a load starts again when a writer expires what it is reading."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A verified payload.
+
+    Attributes:
+        manifest: The manifest that named it.
+        entry: The checkpoint.
+        data: Its stored bytes, whose digest was checked.
+        damage: Why newer checkpoints were passed over, newest first.
+    """
+
+    manifest: Manifest
+    entry: Entry
+    data: bytes
+    damage: tuple[CorruptCheckpointError, ...] = ()
+
+
+async def load(
+    storage: Storage,
+    effects: Effects,
+    run: str,
+    *,
+    seq: int | None = None,
+    fallback: bool = False,
+    base: Base | None = None,
+) -> Loaded | None:
+    """Read a checkpoint's payload: one request, or two when it does not ride in the manifest.
+
+    Args:
+        storage: The store.
+        effects: Time, chance and concurrency.
+        run: The run's id.
+        seq: Which checkpoint; None for the newest.
+        fallback: Go back to the newest intact checkpoint when the wanted one is damaged.
+        base: What the caller, as the run's writer, knows to be the newest manifest.
+
+    Returns:
+        None when the run does not exist or has no checkpoint yet.
+
+    Raises:
+        CorruptCheckpointError: Damage; names the newest intact checkpoint.
+        CheckpointNotFoundError: There is no `seq`.
+        RunDeletedError: The run has a tombstone.
+    """
+    for again in range(REREADS + 1):
+        base = base or await read_base(storage, run)
+        if base is None:
+            return None
+        entry = choose(base.manifest, seq)
+        if entry is None:
+            return None
+        try:
+            return Loaded(base.manifest, entry, await read_payload(storage, effects, base.manifest, entry))
+        except CorruptCheckpointError as error:
+            newer = await read_base(storage, run)
+            if newer is not None and newer.token != base.token and again < REREADS:
+                base = newer  # a writer went on, and may have expired what was being read
+                continue
+            return await _older(storage, effects, base.manifest, entry, error, fallback=fallback)
+    raise AssertionError("unreachable")
+
+
+def choose(manifest: Manifest, seq: int | None) -> Entry | None:
+    """Return the entry that `seq` names, or None when the newest is wanted of a run that has none.
+
+    Raises:
+        CheckpointNotFoundError: There is no `seq`.
+        InvalidInputError: `seq` is no whole number from 1.
+        RunDeletedError: The run has a tombstone.
+    """
+    if manifest.status == "deleted":
+        raise RunDeletedError("the run was deleted; there is nothing to load", run=manifest.run)
+    if seq is None:
+        return manifest.head
+    if type(seq) is not int or seq < 1:
+        raise InvalidInputError("seq must be a whole number from 1", got=seq)
+    for entry in manifest.checkpoints:
+        if entry.seq == seq:
+            return entry
+    raise CheckpointNotFoundError(
+        "the checkpoint has expired; load one that is retained"
+        if seq <= manifest.seq
+        else "the run has no such checkpoint yet; load one that is retained",
+        run=manifest.run,
+        seq=seq,
+        retained=[entry.seq for entry in manifest.checkpoints],
+    )
+
+
+async def _older(
+    storage: Storage,
+    effects: Effects,
+    manifest: Manifest,
+    wanted: Entry,
+    error: CorruptCheckpointError,
+    *,
+    fallback: bool,
+) -> Loaded:
+    """Find the newest intact checkpoint other than `wanted`: return it, or name it in the error."""
+    damage = [error]
+    for entry in manifest.checkpoints:
+        if entry is wanted or (fallback and entry.seq > wanted.seq):
+            continue
+        try:
+            data = await read_payload(storage, effects, manifest, entry)
+        except CorruptCheckpointError as more:
+            damage.append(more)
+            continue
+        if fallback:
+            return Loaded(manifest, entry, data, tuple(damage))
+        raise CorruptCheckpointError(
+            f"{error.message}; load(fallback=True) goes back to the newest intact checkpoint",
+            run=error.run,
+            seq=error.seq,
+            key=error.key,
+            newest_intact=entry.seq,
+        ) from error
+    raise CorruptCheckpointError(
+        f"{error.message}; no other checkpoint of the run is intact",
+        run=error.run,
+        seq=error.seq,
+        key=error.key,
+    ) from error
+
+
+async def read_payload(storage: Storage, effects: Effects, manifest: Manifest, entry: Entry) -> bytes:
+    """Return a checkpoint's stored bytes, verified.
+
+    Raises:
+        CorruptCheckpointError: Bytes are missing, cut, changed or added.
+    """
+
+    async def read_extent(extent: Extent) -> bytes:
+        data = manifest.inline.get(extent.key)
+        if data is None:
+            # The key of a whole object names its digest. It is read to its end, so
+            # that bytes which somebody added to it are found as well.
+            whole = extent.offset == 0 and keys.object_digest(extent.key) == extent.digest
+            stored = await storage.read(
+                extent.key, offset=extent.offset, length=None if whole else extent.length
+            )
+            if stored is None:
+                raise _corrupt("the checkpoint's object is missing", manifest, entry, extent.key)
+            data = stored.data
+        if len(data) != extent.length:
+            raise _corrupt("the checkpoint's object has a wrong length", manifest, entry, extent.key)
+        if await _sha256(effects, data) != extent.digest:
+            raise _corrupt("the checkpoint's bytes do not match their digest", manifest, entry, extent.key)
+        return data
+
+    reads = [partial(read_extent, extent) for extent in entry.extents]
+    parts = await gather(effects, reads, width=PARTS_AT_ONCE)
+    if len(parts) == 1 and entry.extents[0].digest == entry.digest:
+        return parts[0]
+    data = b"".join(parts)
+    if len(data) != entry.size or await _sha256(effects, data) != entry.digest:
+        key = entry.extents[0].key if entry.extents else None
+        raise _corrupt("the checkpoint's parts do not make up what was saved", manifest, entry, key)
+    return data
+
+
+async def _sha256(effects: Effects, data: bytes) -> str:
+    if len(data) <= OFFLOAD_BYTES:
+        return hashlib.sha256(data).hexdigest()
+    digest: str = await effects.offload(lambda: hashlib.sha256(data).hexdigest())
+    return digest
+
+
+def _corrupt(message: str, manifest: Manifest, entry: Entry, key: str | None) -> CorruptCheckpointError:
+    return CorruptCheckpointError(message, run=manifest.run, seq=entry.seq, key=key)
+
+
+async def list_runs(storage: Storage, prefix: str, cursor: str | None) -> tuple[list[RunInfo], str | None]:
+    """Return one page of the runs whose id starts with `prefix`, in order of their keys.
+
+    One request, and one more for each run whose id is too long for its key.
+    """
+    page = await storage.list(keys.manifest_prefix(prefix), cursor=cursor)
+    found = []
+    for row in page.rows:
+        run = await _run_of(storage, row)
+        if run is not None and run.startswith(prefix):
+            found.append(RunInfo(run, row.modified, row.size))
+    return found, page.cursor
+
+
+async def _run_of(storage: Storage, row: Listed) -> str | None:
+    segment = keys.run_segment(row.key)
+    if segment is None:
+        return None
+    try:
+        run = keys.decode_run(segment)
+    except InvalidInputError:
+        return None  # somebody else's file among ours
+    if run is not None:
+        return run
+    return await _long_id(storage, row.key)
+
+
+async def _long_id(storage: Storage, key: str) -> str | None:
+    from cloudckpt.format import decode_manifest
+
+    stored = await storage.read(key)
+    if stored is None:
+        return None  # deleted since the listing
+    try:
+        run = decode_manifest(stored.data, None).run
+    except CorruptCheckpointError as error:
+        raise CorruptCheckpointError(
+            "a manifest is damaged, and its run's id is too long to be read from its key", key=key
+        ) from error
+    return run

@@ -1,0 +1,200 @@
+"""The documents of the protocol as frozen values. Pure: no bytes, no I/O.
+
+Owns: `Manifest` and what it is made of. Invariants (held by `commit.py`,
+checked by `testing/invariants.py`): `checkpoints` is newest first with strictly
+falling seq; the first one's seq is the manifest's, once there is one; every key
+in `inline` is referred to by a retained checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from types import MappingProxyType
+from typing import Any
+
+FORMAT_VERSION = 1
+"""Version of manifests that this release writes, and the newest that it reads."""
+
+RECENT_COMMITS = 32
+"""How many of the newest commit ids a manifest keeps, for reading back one's own."""
+
+STATUSES = ("running", "waiting", "done", "failed", "deleted")
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """A part of a payload: `length` bytes of object `key` from `offset`, with their sha256."""
+
+    key: str
+    offset: int
+    length: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """Who became the run's writer, and when by its own clock (for people, never for safety)."""
+
+    id: str
+    host: str
+    pid: int
+    since: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One retained checkpoint as the manifest has it.
+
+    Attributes:
+        seq: From 1, never reused in a run.
+        step: The caller's own count of steps, or None.
+        commit: Id of the save; the same however often it was tried.
+        epoch: The writer's epoch at the save.
+        parent: seq of the checkpoint before it, or None for the first.
+        parent_digest: Digest of the parent's entry: a hash chain.
+        digest: sha256 of the stored payload (all extents, in order), in hex.
+        size: Bytes of the stored payload.
+        encoded_digest: sha256 of the encoded state before compression, in hex.
+        encoded_size: Bytes of the encoded state before compression.
+        codec: Name of the codec with its version, such as ``msgpack+zstd/1``.
+        schema: Name of the state's type, or None for plain values.
+        schema_version: Version of that schema, from 1, or None.
+        fingerprint: Of what decides the next step, or None.
+        time: When the writer saved, by its own clock (UTC).
+        tags: Names on this checkpoint.
+        metadata: The caller's own, a mapping of strings to JSON values.
+        extents: Where the payload is, in order.
+        extra: Fields that a newer release added; kept and written back.
+    """
+
+    seq: int
+    step: int | None
+    commit: str
+    epoch: int
+    parent: int | None
+    parent_digest: str | None
+    digest: str
+    size: int
+    encoded_digest: str
+    encoded_size: int
+    codec: str
+    schema: str | None
+    schema_version: int | None
+    fingerprint: str | None
+    time: datetime
+    tags: tuple[str, ...]
+    metadata: Mapping[str, Any]
+    extents: tuple[Extent, ...]
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """A run's one small mutable document: the pointer.
+
+    Attributes:
+        run: The run's id.
+        seq: seq of the newest checkpoint ever committed, 0 before the first.
+        nonce: Makes every manifest's bytes unique, so that a token never returns.
+        epoch: Number of the writer, from 1; a lower one can no longer commit.
+        writer: Who holds that epoch.
+        status: One of `STATUSES`.
+        checkpoints: The retained ones, newest first.
+        recent: Commit ids of seq, seq-1, ... (at most `RECENT_COMMITS`).
+        inline: Object key to payload, for payloads that ride in the manifest
+            because nobody who commits knows yet that their object exists.
+        extra: Fields that a newer release added; kept and written back.
+    """
+
+    run: str
+    seq: int
+    nonce: str
+    epoch: int
+    writer: Writer
+    status: str = "running"
+    checkpoints: tuple[Entry, ...] = ()
+    recent: tuple[str, ...] = ()
+    inline: Mapping[str, bytes] = field(default_factory=dict)
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def head(self) -> Entry | None:
+        """The newest checkpoint, or None before the first save."""
+        return self.checkpoints[0] if self.checkpoints else None
+
+    def commit_of(self, seq: int) -> str | None:
+        """Return the id of the commit that made `seq`, or None if it is not known any more."""
+        age = self.seq - seq
+        return self.recent[age] if 0 <= age < len(self.recent) else None
+
+    def keys(self) -> frozenset[str]:
+        """Return every object key that a retained checkpoint refers to."""
+        return frozenset(x.key for entry in self.checkpoints for x in entry.extents)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointInfo:
+    """What describes a saved checkpoint to its user. Fields as in `Entry`.
+
+    Attributes:
+        run: The run's id.
+        size: Bytes as stored.
+        encoded_size: Bytes before compression.
+        inline: Whether the payload rides in the manifest as of this reading.
+    """
+
+    run: str
+    seq: int
+    step: int | None
+    commit: str
+    epoch: int
+    parent: int | None
+    digest: str
+    size: int
+    encoded_size: int
+    codec: str
+    schema: str | None
+    schema_version: int | None
+    time: datetime
+    tags: tuple[str, ...]
+    metadata: Mapping[str, Any]
+    inline: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RunInfo:
+    """A row of `store.runs()`: what one listing tells without opening the run.
+
+    Attributes:
+        id: The run's id.
+        modified: When its manifest last changed, by the store's own clock.
+        manifest_size: Bytes of the manifest, inline payloads included.
+    """
+
+    id: str
+    modified: datetime
+    manifest_size: int
+
+
+def describe(manifest: Manifest, entry: Entry) -> CheckpointInfo:
+    """Return what a user is told of `entry`."""
+    return CheckpointInfo(
+        run=manifest.run,
+        seq=entry.seq,
+        step=entry.step,
+        commit=entry.commit,
+        epoch=entry.epoch,
+        parent=entry.parent,
+        digest=entry.digest,
+        size=entry.size,
+        encoded_size=entry.encoded_size,
+        codec=entry.codec,
+        schema=entry.schema,
+        schema_version=entry.schema_version,
+        time=entry.time,
+        tags=entry.tags,
+        metadata=MappingProxyType(dict(entry.metadata)),
+        inline=any(x.key in manifest.inline for x in entry.extents),
+    )

@@ -1,0 +1,138 @@
+"""The payload objects of one run, as its writer puts and deletes them.
+
+Owns: cutting a payload into objects, putting one behind a commit while it still
+rides inline, and deleting what a landed commit dropped. Invariants: a key is
+put with one value only; nothing that is put aside is lost when it fails, since
+its payload rides on; nothing is deleted before the put of the same key ended.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import deque
+from collections.abc import Iterable, Mapping
+from functools import partial
+
+from cloudckpt import keys
+from cloudckpt.effects import Background, Effects, gather
+from cloudckpt.errors import PermissionDeniedError, StorageError
+from cloudckpt.model import Extent
+from cloudckpt.storage.contract import Storage
+
+PART_BYTES = 64 * 1024 * 1024
+"""A larger payload is several objects, which travel side by side."""
+
+PARTS_AT_ONCE = 4
+OFFLOAD_BYTES = 1 << 20
+
+
+class Objects:
+    """What one writer knows of its run's objects. Not for concurrent callers."""
+
+    def __init__(self, storage: Storage, effects: Effects, run: str) -> None:
+        self._storage = storage
+        self._effects = effects
+        self._run = run
+        self._known: set[str] = set()  # riding keys whose object exists
+        self._behind: dict[str, Background] = {}
+        self._doomed: deque[str] = deque()
+        self._sweep: Background | None = None
+        self._may_delete = True
+
+    async def extents(self, seq: int, data: bytes) -> tuple[Extent, ...]:
+        """Name the objects that `data` will be, under keys that no earlier try used."""
+        attempt = self._effects.new_id()
+        found = []
+        for start in range(0, max(len(data), 1), PART_BYTES):
+            digest = await self.digest(memoryview(data)[start : start + PART_BYTES])
+            key = keys.object_key(self._run, seq, digest, attempt)
+            found.append(Extent(key, 0, min(PART_BYTES, len(data) - start), digest))
+        return tuple(found)
+
+    async def digest(self, data: memoryview) -> str:
+        """Return the sha256 of `data` in hex; a large one leaves the loop free."""
+        if len(data) <= OFFLOAD_BYTES:
+            return hashlib.sha256(data).hexdigest()
+        digest: str = await self._effects.offload(lambda: hashlib.sha256(data).hexdigest())
+        return digest
+
+    async def put(self, extents: tuple[Extent, ...], data: bytes) -> None:
+        """Put a payload's objects; they exist when it returns."""
+
+        async def put_part(number: int, extent: Extent) -> None:
+            start = number * PART_BYTES
+            await self._storage.put(extent.key, memoryview(data)[start : start + extent.length])
+
+        work = [partial(put_part, number, extent) for number, extent in enumerate(extents)]
+        await gather(self._effects, work, width=PARTS_AT_ONCE)
+
+    def exists(self, key: str) -> bool:
+        """Whether this writer knows that a riding payload's object exists."""
+        return key in self._known
+
+    def put_behind(self, inline: Mapping[str, bytes]) -> None:
+        """Start putting the riding payloads that have no object yet, and forget those that left."""
+        for key in [key for key, put in self._behind.items() if key not in inline and put.done()]:
+            del self._behind[key]
+        self._known &= inline.keys()
+        for key, data in inline.items():
+            if key not in self._behind and key not in self._known:
+                self._behind[key] = self._effects.spawn(self._put_riding(key, data))
+
+    async def make(self, key: str, data: bytes) -> None:
+        """Return when the riding payload's object exists."""
+        behind = self._behind.pop(key, None)
+        if behind is not None:
+            await _ended(behind)
+        if key not in self._known:
+            await self._put_riding(key, data)
+
+    async def _put_riding(self, key: str, data: bytes) -> None:
+        await self._storage.put(key, data)
+        self._known.add(key)
+
+    def doom(self, dropped: Iterable[str]) -> None:
+        """Delete, in time, objects that a landed commit dropped."""
+        self._doomed.extend(dropped)
+        self._start_sweep()
+
+    def _start_sweep(self) -> None:
+        if self._doomed and self._may_delete and (self._sweep is None or self._sweep.done()):
+            self._sweep = self._effects.spawn(self._delete_doomed())
+
+    async def _delete_doomed(self) -> None:
+        batch: list[str] = []
+        waiting: list[str] = []
+        while self._doomed:
+            key = self._doomed.popleft()
+            put = self._behind.get(key)
+            (batch if put is None or put.done() else waiting).append(key)
+        self._doomed.extend(waiting)  # a put that ends later would bring the object back
+        if not batch:
+            return
+        try:
+            await self._storage.delete(batch)
+        except PermissionDeniedError:
+            self._may_delete = False  # a writer's role may lack the right: collecting is another's
+
+    async def settle(self) -> None:
+        """Wait for all that was started aside. What of it failed is no loss.
+
+        A payload whose put failed rides on, and the next writer puts it. An object whose
+        deletion failed is referred to by nothing, and collecting finds it.
+        """
+        for put in list(self._behind.values()):
+            await _ended(put)
+        for _ in range(2):  # the sweep under way, and one for what was doomed since
+            if self._sweep is not None:
+                await _ended(self._sweep)
+            self._start_sweep()
+        if self._sweep is not None:
+            await _ended(self._sweep)
+
+
+async def _ended(work: Background) -> None:
+    try:
+        await work.wait()
+    except StorageError:
+        return  # whoever needs the outcome looks at what is known, not at this

@@ -1,0 +1,300 @@
+"""A run: load at the top of the loop, save at the bottom of each step.
+
+Owns: what a user holds of one run, in two forms of each call (sync, and async
+with a leading ``a``) over one implementation. Invariants: the state is encoded
+when `save` is called, so later changes to it are not saved; reading never
+becomes the writer; a forked child is a writer of its own, not its parent's.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Awaitable, Iterable, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
+
+from cloudckpt import keys
+from cloudckpt.codec import decode, encode
+from cloudckpt.commit import Base, Draft, RunWriter, read_base
+from cloudckpt.errors import ClosedError, CorruptCheckpointError, DataError, InvalidInputError
+from cloudckpt.format import check_metadata
+from cloudckpt.load import Loaded, load
+from cloudckpt.model import CheckpointInfo, describe
+from cloudckpt.retention import check_keep_last
+
+if TYPE_CHECKING:
+    from cloudckpt.store import Store
+
+T = TypeVar("T")
+
+MAX_TAG = 128
+_log = logging.getLogger("cloudckpt")
+
+
+class Run:
+    """One agent's durable life. Made by `Store.run`; safe from any thread.
+
+    As a context manager (``with`` and ``async with``) it becomes the run's writer on
+    entry, which fences an older one, and on exit waits for what was started aside. An
+    exception inside the block saves nothing by itself.
+    """
+
+    def __init__(self, store: Store, run_id: str, *, keep_last: int) -> None:
+        self.id = keys.check_run_id(run_id)
+        self._store = store
+        self._keep_last = check_keep_last(keep_last)
+        self._writer: RunWriter | None = None
+        self._pid = os.getpid()
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return f"<Run {self.id!r} of {self._store.url}>"
+
+    @property
+    def head(self) -> int | None:
+        """Seq of the newest checkpoint, 0 before the first; None when this is not the writer, as far as it knows."""
+        base = self._known()
+        return None if base is None else base.manifest.seq
+
+    @property
+    def epoch(self) -> int | None:
+        """Number of this writer among the run's writers, from 1; None when this is not the writer."""
+        base = self._known()
+        return None if base is None else base.manifest.epoch
+
+    def _known(self) -> Base | None:
+        writer = self._own()
+        return None if writer is None else writer.base
+
+    # ---- becoming the writer
+
+    def acquire(self) -> None:
+        """Become the run's writer now; an older one's next save raises `FencedError`.
+
+        Safe to call again: it does nothing while this run is open.
+
+        Raises:
+            RunDeletedError: The run has a tombstone.
+            UnsupportedStoreError: A first run on a store that does not keep conditions.
+        """
+        self._store.call(self._acquire())
+
+    async def aacquire(self) -> None:
+        """`acquire`, awaited."""
+        await self._store.acall(self._acquire())
+
+    async def _acquire(self) -> None:
+        await self._claimed().become()
+
+    def _own(self) -> RunWriter | None:
+        """Return this process's writer. After a fork the parent's is not ours."""
+        if self._pid != os.getpid():
+            self._pid, self._writer = os.getpid(), None
+        return self._writer
+
+    def _claimed(self) -> RunWriter:
+        if self._closed:
+            raise ClosedError("the run was closed; take a new one from store.run()", run=self.id)
+        writer = self._own()
+        if writer is None:
+            writer = self._writer = self._store.writer(self.id, keep_last=self._keep_last)
+        return writer
+
+    # ---- loading
+
+    @overload
+    def load(self, type: None = None, *, seq: int | None = None, fallback: bool = False) -> Any: ...
+    @overload
+    def load(self, type: type[T], *, seq: int | None = None, fallback: bool = False) -> T | None: ...
+    def load(self, type: type[Any] | None = None, *, seq: int | None = None, fallback: bool = False) -> Any:
+        """Return the newest saved state, verified; None when there is none yet.
+
+        Args:
+            type: The state's class; None gives plain values and readable records.
+            seq: Which checkpoint; None for the newest.
+            fallback: When that one is damaged, go back to the newest intact one, and
+                say so in the log.
+
+        Raises:
+            CorruptCheckpointError: It is damaged; names run, seq, key and the newest intact one.
+            CheckpointNotFoundError: There is no such `seq`, or it expired.
+            UnsupportedFormatError: A newer release wrote it.
+            SchemaError: It does not fit `type`.
+            RunDeletedError: The run has a tombstone.
+        """
+        loaded = self._store.call(self._load(seq, fallback=fallback))
+        return self._decoded(loaded, type)
+
+    @overload
+    async def aload(self, type: None = None, *, seq: int | None = None, fallback: bool = False) -> Any: ...
+    @overload
+    async def aload(self, type: type[T], *, seq: int | None = None, fallback: bool = False) -> T | None: ...
+    async def aload(
+        self, type: type[Any] | None = None, *, seq: int | None = None, fallback: bool = False
+    ) -> Any:
+        """`load`, awaited."""
+        loaded = await self._store.acall(self._load(seq, fallback=fallback))
+        return self._decoded(loaded, type)
+
+    async def _load(self, seq: int | None, *, fallback: bool) -> Loaded | None:
+        writer = self._own()
+        base = await writer.newest() if writer is not None else None
+        storage, effects = self._store.parts()
+        return await load(storage, effects, self.id, seq=seq, fallback=fallback, base=base)
+
+    def _decoded(self, loaded: Loaded | None, type: type[Any] | None) -> Any:
+        if loaded is None:
+            return None
+        seq = loaded.entry.seq
+        for error in loaded.damage:
+            _log.warning("went back to seq=%d of run=%r, newer is damaged: %s", seq, self.id, error)
+        try:
+            return decode(loaded.data, type)
+        except CorruptCheckpointError as error:
+            key = loaded.entry.extents[0].key
+            raise CorruptCheckpointError(error.message, run=self.id, seq=seq, key=key) from error
+        except DataError as error:
+            error.facts.update(run=self.id, seq=seq)
+            raise
+
+    # ---- saving
+
+    def save(
+        self,
+        state: object,
+        *,
+        step: int | None = None,
+        tags: Iterable[str] = (),
+        metadata: Mapping[str, Any] | None = None,
+        expect: int | None = None,
+    ) -> CheckpointInfo:
+        """Save the state; durable when it returns. The first save becomes the run's writer.
+
+        Args:
+            state: A dataclass, pydantic model, msgspec struct, dict, list, bytes or other
+                value that can be carried; encoded before the call goes on.
+            step: The caller's own count; by default `state.step` or `state["step"]`
+                where that is a whole number.
+            tags: Names on this checkpoint, which also keep it from expiring.
+            metadata: Plain JSON values under str keys.
+            expect: Refuse unless the run's newest checkpoint is this seq (0: none yet).
+
+        Raises:
+            SerializationError: The state can't be carried; names every path. Nothing was written.
+            InvalidInputError: An argument is not usable. Nothing was written.
+            FencedError: Another process became the run's writer: stop.
+            ConflictError: Somebody committed on top of what this writer knew: load, then decide.
+            StaleStateError: `expect` is not the newest checkpoint. Nothing was written.
+            OutcomeUnknownError: It may or may not have been saved; has the commit id.
+            StorageError: The store failed; the run is as it was.
+        """
+        return self._store.call(self._save(self._draft(state, step, tags, metadata, expect)))
+
+    def asave(
+        self,
+        state: object,
+        *,
+        step: int | None = None,
+        tags: Iterable[str] = (),
+        metadata: Mapping[str, Any] | None = None,
+        expect: int | None = None,
+    ) -> Awaitable[CheckpointInfo]:
+        """`save`, to be awaited. The state is encoded at the call, not at the await."""
+        return self._store.acall(self._save(self._draft(state, step, tags, metadata, expect)))
+
+    def _draft(
+        self,
+        state: object,
+        step: int | None,
+        tags: Iterable[str],
+        metadata: Mapping[str, Any] | None,
+        expect: int | None,
+    ) -> Draft:
+        self._claimed()
+        return Draft(
+            commit=self._store.new_id(),
+            step=_step_of(state) if step is None else _whole("step", step),
+            tags=_checked_tags(tags),
+            metadata=check_metadata(metadata),
+            expect=None if expect is None else _whole("expect", expect),
+            encoded=encode(state),
+        )
+
+    async def _save(self, draft: Draft) -> CheckpointInfo:
+        manifest, entry = await self._claimed().save(draft)
+        return describe(manifest, entry)
+
+    # ---- history
+
+    def history(self) -> list[CheckpointInfo]:
+        """Return the retained checkpoints, newest first; none for a run that does not exist."""
+        return self._store.call(self._history())
+
+    async def ahistory(self) -> list[CheckpointInfo]:
+        """`history`, awaited."""
+        return await self._store.acall(self._history())
+
+    async def _history(self) -> list[CheckpointInfo]:
+        base = await read_base(self._store.parts()[0], self.id)
+        if base is None:
+            return []
+        return [describe(base.manifest, entry) for entry in base.manifest.checkpoints]
+
+    # ---- the block
+
+    def close(self) -> None:
+        """Wait for what was started aside, and stop being the writer. Safe to call twice."""
+        self._store.call(self._settle())
+
+    async def aclose(self) -> None:
+        """`close`, awaited."""
+        await self._store.acall(self._settle())
+
+    async def _settle(self) -> None:
+        writer = self._own()
+        self._closed = True
+        self._writer = None
+        if writer is not None:
+            await writer.settle()
+
+    def __enter__(self) -> Self:
+        self._closed = False
+        self.acquire()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        self._closed = False
+        await self.aacquire()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+
+def _step_of(state: object) -> int | None:
+    step = state.get("step") if isinstance(state, dict) else getattr(state, "step", None)
+    return step if type(step) is int and step >= 0 else None
+
+
+def _whole(name: str, value: int) -> int:
+    if type(value) is not int or value < 0:
+        raise InvalidInputError(f"{name} must be a whole number from 0", got=value)
+    return value
+
+
+def _checked_tags(tags: Iterable[str]) -> tuple[str, ...]:
+    if isinstance(tags, str | bytes) or not isinstance(tags, Iterable):
+        raise InvalidInputError("tags must be a list or tuple of str", got=tags)
+    found = tuple(dict.fromkeys(tags))
+    for tag in found:
+        if not isinstance(tag, str) or not 0 < len(tag) <= MAX_TAG:
+            raise InvalidInputError(f"a tag must be a str of 1 to {MAX_TAG} characters", got=tag)
+    return found

@@ -1,0 +1,226 @@
+"""Where the async core runs, for callers with and without a loop.
+
+Owns: the one IO loop of the process in its own thread, and the way to drive a
+blocking engine's coroutines by hand. Invariants: no caller's loop is ever bound
+to; a sync call never waits on the thread that would have to answer it; after a
+fork the child starts a loop of its own on first use.
+
+Two runners, one interface: `LoopRunner` for engines that suspend (s3fs) and
+`DirectRunner` for engines that block (folder, memory), whose coroutines run to
+their end on the caller's own thread without a loop or a hop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import secrets
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Protocol, TypeVar
+
+from cloudckpt.clock import Clock
+from cloudckpt.effects import Background, Effects
+from cloudckpt.errors import InvalidInputError
+
+T = TypeVar("T")
+
+OFFLOAD_BYTES = 1 << 20
+"""Work on more bytes than this leaves the loop for a worker thread."""
+
+
+class Runner(Protocol):
+    """Runs the core's coroutines."""
+
+    effects: Effects
+
+    def call(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine to its end, from any thread; return its result."""
+        ...
+
+    async def acall(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine to its end without blocking the caller's loop."""
+        ...
+
+
+def make_runner(*, blocking: bool, clock: Clock) -> Runner:
+    """Return the runner for an engine that blocks, or for one that suspends."""
+    return DirectRunner(clock) if blocking else LoopRunner(clock)
+
+
+# ---- engines that suspend: one IO loop in its own thread
+
+
+class _Loop:
+    """The process's IO loop, started on first use and again after a fork."""
+
+    def __init__(self) -> None:
+        self.forget()
+        os.register_at_fork(after_in_child=self.forget)
+
+    def forget(self) -> None:
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+
+    def get(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                self._thread = threading.Thread(
+                    target=self._loop.run_forever, name="cloudckpt-io", daemon=True
+                )
+                self._thread.start()
+            return self._loop
+
+    def is_here(self) -> bool:
+        return self._thread is threading.current_thread()
+
+
+_loop = _Loop()
+
+
+class _Task:
+    def __init__(self, work: Coroutine[Any, Any, Any]) -> None:
+        self._task = asyncio.ensure_future(work)
+
+    def done(self) -> bool:
+        return self._task.done()
+
+    async def wait(self) -> Any:
+        # A waiter that is cancelled must not take the shared work with it.
+        return await asyncio.shield(self._task)
+
+
+class LoopRunner:
+    """Runs coroutines on the process's IO loop."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.effects = Effects(
+            clock=clock,
+            new_id=_new_id,
+            uniform=random.SystemRandom().uniform,
+            sleep=asyncio.sleep,
+            spawn=_Task,
+            lock=asyncio.Lock,
+            offload=asyncio.to_thread,
+        )
+
+    def call(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine on the IO loop and wait for it."""
+        future = self._submit(work)
+        try:
+            return future.result()
+        finally:
+            future.cancel()  # only after an interrupt is there anything left to cancel
+
+    async def acall(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine on the IO loop and await it; cancelling reaches it."""
+        return await asyncio.wrap_future(self._submit(work))
+
+    def _submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        if _loop.is_here():
+            work.close()
+            raise InvalidInputError(
+                "cloudckpt was called from its own IO thread, which would wait for itself"
+            )
+        return asyncio.run_coroutine_threadsafe(work, _loop.get())
+
+
+# ---- engines that block: the caller's own thread
+
+
+class _Pool:
+    """Threads for work that is started aside; new ones after a fork."""
+
+    def __init__(self) -> None:
+        self.forget()
+        os.register_at_fork(after_in_child=self.forget)
+
+    def forget(self) -> None:
+        self._lock = threading.Lock()
+        self._pool: ThreadPoolExecutor | None = None
+
+    def submit(self, function: Callable[..., Any], *args: Any) -> Future[Any]:
+        with self._lock:
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(8, thread_name_prefix="cloudckpt-aside")
+            return self._pool.submit(function, *args)
+
+
+_pool = _Pool()
+
+
+class _Aside:
+    def __init__(self, work: Coroutine[Any, Any, Any]) -> None:
+        self._future = _pool.submit(drive, work)
+
+    def done(self) -> bool:
+        return self._future.done()
+
+    async def wait(self) -> Any:
+        return self._future.result()
+
+
+class _ThreadLock(AbstractAsyncContextManager[None]):
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+
+    async def __aenter__(self) -> None:
+        self._lock.acquire()
+
+    async def __aexit__(self, *_: object) -> None:
+        self._lock.release()
+
+
+def drive(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine that never suspends to its end, here and now."""
+    try:
+        work.send(None)
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]
+    work.close()
+    raise InvalidInputError("an engine that says it is blocking suspended; it must set blocking = False")
+
+
+class DirectRunner:
+    """Runs coroutines of a blocking engine on the calling thread."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.effects = Effects(
+            clock=clock,
+            new_id=_new_id,
+            uniform=random.SystemRandom().uniform,
+            sleep=_sleep,
+            spawn=_spawn_aside,
+            lock=_ThreadLock,
+            offload=_here,
+        )
+
+    def call(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine on this thread."""
+        return drive(work)
+
+    async def acall(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine on a worker thread of the caller's loop."""
+        return await asyncio.to_thread(drive, work)
+
+
+def _spawn_aside(work: Coroutine[Any, Any, Any]) -> Background:
+    return _Aside(work)
+
+
+async def _sleep(seconds: float) -> None:
+    time.sleep(seconds)
+
+
+async def _here(function: Callable[[], T]) -> T:
+    return function()
+
+
+def _new_id() -> str:
+    return secrets.token_hex(8)

@@ -1,0 +1,1 @@
+"""Stores: the contract, its engines, its wrappers and the probe."""

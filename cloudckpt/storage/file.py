@@ -1,0 +1,215 @@
+"""`file://path`: a folder, durable and safe between processes of one machine.
+
+Owns: how a value becomes visible whole or not at all (a temporary file beside
+the target, fsync, `os.replace`, fsync of the folder) and how a condition is
+checked (under an flock per key). fsspec's own local ``mode="create"`` checks
+and writes in two steps, so two processes can both win; that is why this engine
+is ours. Network file systems are as safe as their flock is.
+
+A token is the sha256 of the bytes: equal bytes have equal tokens, which the
+manifest's nonce rules out for the one document where it would matter.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import io
+import os
+import secrets
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+from cloudckpt.errors import (
+    AmbiguousError,
+    PermissionDeniedError,
+    PreconditionFailedError,
+    StorageError,
+    UnsupportedStoreError,
+)
+from cloudckpt.storage.contract import Data, Listed, Page, Stored, Token
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]  # the constructor refuses to go on without it
+
+PAGE_ROWS = 1000
+TEMPORARY = ".tmp-"
+LOCKS = ".locks"
+
+
+class FileStorage:
+    """A store in a folder, which is made on the first write.
+
+    Args:
+        path: The folder; a leading ``~`` is the user's home.
+    """
+
+    blocking = True
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        if fcntl is None:
+            raise UnsupportedStoreError("a folder store needs flock; use Linux or macOS, or an object store")
+        self._root = Path(path).expanduser().absolute()
+        self.url = f"file://{self._root}"
+
+    async def read(self, key: str, *, offset: int = 0, length: int | None = None) -> Stored | None:
+        with self._told(key):
+            try:
+                data = (self._root / key).read_bytes()
+            except FileNotFoundError:
+                return None
+        token = _token(data)
+        if offset or length is not None:
+            data = data[offset : None if length is None else offset + length]
+        return Stored(data, token)
+
+    async def create(self, key: str, data: Data) -> Token:
+        with self._told(key), self._locked(key):
+            if (self._root / key).exists():
+                raise PreconditionFailedError("the key exists", key=key)
+            self._write(key, data)
+        return _token(data)
+
+    async def replace(self, key: str, data: Data, token: Token) -> Token:
+        with self._told(key), self._locked(key):
+            try:
+                found = _token((self._root / key).read_bytes())
+            except FileNotFoundError:
+                found = None
+            if found != token:
+                raise PreconditionFailedError("the key has another version or is missing", key=key)
+            self._write(key, data)
+        return _token(data)
+
+    async def put(self, key: str, data: Data) -> None:
+        with self._told(key):
+            if not (self._root / key).exists():
+                self._write(key, data)
+
+    async def list(self, prefix: str, *, cursor: str | None = None) -> Page:
+        with self._told(prefix):
+            folder = self._root / prefix.rpartition("/")[0]
+            keys = sorted(
+                key for key in self._walk(folder) if key.startswith(prefix) and key > (cursor or "")
+            )
+            rows = tuple(row for key in keys[:PAGE_ROWS] if (row := self._row(key)))
+        return Page(rows, keys[PAGE_ROWS - 1] if len(keys) > PAGE_ROWS else None)
+
+    def _walk(self, folder: Path) -> Iterator[str]:
+        for here, folders, files in os.walk(folder):
+            folders[:] = [name for name in folders if name != LOCKS]
+            base = Path(here).relative_to(self._root).as_posix()
+            for name in files:
+                if not name.startswith(TEMPORARY):
+                    yield name if base == "." else f"{base}/{name}"
+
+    def _row(self, key: str) -> Listed | None:
+        try:
+            found = (self._root / key).stat()
+        except FileNotFoundError:  # deleted since the walk
+            return None
+        return Listed(key, found.st_size, datetime.fromtimestamp(found.st_mtime, UTC))
+
+    async def delete(self, keys: Sequence[str]) -> None:
+        for key in keys:
+            with self._told(key):
+                (self._root / key).unlink(missing_ok=True)
+
+    async def close(self) -> None:
+        pass  # nothing is held open between calls
+
+    def _write(self, key: str, data: Data) -> None:
+        target = self._root / key
+        temporary = target.parent / f"{TEMPORARY}{secrets.token_hex(8)}"
+        try:
+            with _created(temporary) as file:
+                file.write(data)
+                file.flush()
+                _sync(file.fileno())
+            os.replace(temporary, target)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+        try:
+            _sync_folder(target.parent)
+        except OSError as error:
+            raise AmbiguousError("the folder could not be flushed; the write may be lost", key=key) from error
+
+    @contextmanager
+    def _locked(self, key: str) -> Iterator[None]:
+        """Hold the key's lock against other processes and threads. The lock file stays."""
+        path = self._root / LOCKS / hashlib.sha256(key.encode()).hexdigest()[:32]
+        with _created(path, flags=os.O_CREAT) as file:
+            fcntl.flock(file, fcntl.LOCK_EX)  # per open file, so threads exclude each other too
+            yield
+
+    @contextmanager
+    def _told(self, key: str) -> Iterator[None]:
+        """Turn what the operating system says into the contract's failures."""
+        try:
+            yield
+        except OSError as error:
+            facts = {"path": str(self._root / key)}
+            if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+                raise PermissionDeniedError(
+                    "the folder can't be read or written by this user; change its rights or use another folder",
+                    kind="read-only" if error.errno == errno.EROFS else "no-permission",
+                    **facts,
+                ) from error
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise StorageError(
+                    "the disk is full; nothing was changed, free some space and save again",
+                    kind="disk-full",
+                    **facts,
+                ) from error
+            if error.errno in (errno.ENOTDIR, errno.EISDIR, errno.EEXIST):
+                raise StorageError(
+                    "a file is where the store needs a folder, or the reverse", kind="not-a-folder", **facts
+                ) from error
+            raise StorageError("the file system failed", kind="io", **facts) from error
+
+
+def _token(data: Data) -> Token:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _created(path: Path, *, flags: int = os.O_CREAT | os.O_EXCL) -> io.BufferedWriter:
+    """Open `path` for writing, making its folders durably where they are missing."""
+
+    def opener(name: str, _: int) -> int:
+        return os.open(name, os.O_WRONLY | os.O_CLOEXEC | flags, 0o666)
+
+    try:
+        return open(path, "wb", opener=opener)
+    except FileNotFoundError:
+        _make_folder(path.parent)
+        return open(path, "wb", opener=opener)
+
+
+def _make_folder(folder: Path) -> None:
+    if folder.is_dir():
+        return
+    _make_folder(folder.parent)
+    folder.mkdir(exist_ok=True)
+    _sync_folder(folder.parent)
+
+
+def _sync(descriptor: int) -> None:
+    # macOS's fsync leaves the bytes in the drive's cache (its own fsync(2) page).
+    full = getattr(fcntl, "F_FULLFSYNC", None)
+    if full is not None:
+        fcntl.fcntl(descriptor, full)
+    else:
+        os.fsync(descriptor)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        _sync(descriptor)
+    finally:
+        os.close(descriptor)
