@@ -1,17 +1,15 @@
 """Becoming a run's writer, and committing to it.
 
-Owns: rules 1, 2 and 4 of the protocol (docs/ARCHITECTURE.md). Invariants:
+Owns: rules 1 and 4 of the protocol (docs/ARCHITECTURE.md). Invariants:
 
-* The manifest only ever changes by a conditional write against the base that the
-  new one was derived from; whatever that write is answered, the manifest is read
-  before a success or a conflict is believed.
-* The base is read before an upload begins; after a lost race a payload is put
-  again under a new key.
+* A manifest is only ever written over the base that it was derived from, and the
+  base is read before an upload begins; after a lost race a payload is put again
+  under a new key.
 * A payload is an object, or rides inline in every manifest until a commit whose
   writer knows that its object exists.
 * Only what a landed commit dropped is deleted, after that commit.
 
-It does not encode states, choose what expires, or retry what engines can retry.
+It does not encode states, choose what expires, or resolve doubtful answers.
 """
 
 from __future__ import annotations
@@ -22,43 +20,22 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from cloudckpt import keys
 from cloudckpt.codec import Encoded
 from cloudckpt.effects import Effects
-from cloudckpt.errors import (
-    AmbiguousError,
-    CloudckptError,
-    ConflictError,
-    CorruptCheckpointError,
-    FencedError,
-    OutcomeUnknownError,
-    PreconditionFailedError,
-    RunDeletedError,
-    StaleStateError,
-    StorageError,
-    ThrottledError,
-    UnsupportedFormatError,
-)
-from cloudckpt.format import decode_manifest, encode_manifest, entry_digest
+from cloudckpt.errors import ConflictError, FencedError, RunDeletedError, StaleStateError
+from cloudckpt.format import entry_digest
 from cloudckpt.model import RECENT_COMMITS, Entry, Manifest, Writer
 from cloudckpt.objects import Objects
+from cloudckpt.pointer import Base, Pointer
 from cloudckpt.retention import plan_expiry
-from cloudckpt.storage.contract import Storage, Token
-from cloudckpt.storage.retry import Retries, RetryPolicy
+from cloudckpt.storage.contract import Storage
+from cloudckpt.storage.retry import RetryPolicy
 
 INLINE_BYTES = 32 * 1024
 """A payload of at most this many bytes rides in the manifest."""
 
 MAX_INLINE = 2
 """How many payloads ride at once; a third waits for the oldest one's object."""
-
-
-@dataclass(frozen=True, slots=True)
-class Base:
-    """A manifest and the token that names this version of it."""
-
-    manifest: Manifest
-    token: Token
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,30 +48,6 @@ class Draft:
     tags: tuple[str, ...] = ()
     metadata: Mapping[str, Any] = field(default_factory=dict)
     expect: int | None = None
-
-
-async def read_base(storage: Storage, run: str) -> Base | None:
-    """Read a run's manifest: one request. None when the run does not exist.
-
-    Raises:
-        CorruptCheckpointError: It is damaged.
-        UnsupportedFormatError: A newer release wrote it.
-    """
-    key = keys.manifest_key(run)
-    stored = await storage.read(key)
-    if stored is None:
-        return None
-    try:
-        return Base(decode_manifest(stored.data, run), stored.token)
-    except CorruptCheckpointError as error:
-        raise CorruptCheckpointError(
-            "the run's manifest is damaged; bring back an earlier version of this key, or start a new run",
-            run=run,
-            key=key,
-            why=error.message,
-        ) from error
-    except UnsupportedFormatError as error:
-        raise UnsupportedFormatError(error.message, run=run, key=key, **error.facts) from error
 
 
 class RunWriter:
@@ -119,12 +72,9 @@ class RunWriter:
         policy: RetryPolicy,
         prepare: Callable[[], Awaitable[None]],
     ) -> None:
-        self._storage = storage
         self._effects = effects
         self._run = run
-        self._key = keys.manifest_key(run)
         self._keep_last = keep_last
-        self._policy = policy
         self._prepare = prepare
         self._writer = Writer(effects.new_id(), socket.gethostname(), os.getpid(), effects.clock.now())
         self._lock = effects.lock()
@@ -132,6 +82,7 @@ class RunWriter:
         self._base: Base | None = None  # None: not known, read it before the next commit
         self._conflict: ConflictError | None = None
         self._unknown: set[str] = set()  # commits of ours that may still land
+        self._pointer = Pointer(storage, effects, run, policy)
         self._objects = Objects(storage, effects, run)
 
     @property
@@ -182,7 +133,7 @@ class RunWriter:
                 new, entry = await self._next(base.manifest, draft)
                 self._base = None  # until the answer is known
                 self._unknown.add(draft.commit)
-                seen, landed = await self._swap(base, new, self._landing(entry), draft.commit)
+                seen, landed = await self._pointer.swap(base, new, self._landing(entry), draft.commit)
                 self._unknown.discard(draft.commit)  # a base that moved can't take a late request
                 if landed:
                     break
@@ -201,9 +152,7 @@ class RunWriter:
 
     async def _known(self) -> Base:
         if self._base is None:
-            self._base = await read_base(self._storage, self._run)
-            if self._base is None:
-                raise self._vanished()
+            self._base = await self._pointer.read_existing()
         return self._base
 
     def _check(self, base: Base) -> None:
@@ -265,7 +214,7 @@ class RunWriter:
 
     async def _become(self, expect: int | None) -> None:
         while True:
-            base = await read_base(self._storage, self._run)
+            base = await self._pointer.read()
             if base is None:
                 await self._prepare()
                 new = Manifest(self._run, 0, self._effects.new_id(), 1, self._writer)
@@ -280,7 +229,7 @@ class RunWriter:
                     epoch=base.manifest.epoch + 1,
                     writer=self._writer,
                 )
-            seen, landed = await self._swap(base, new, self._taken(new.epoch))
+            seen, landed = await self._pointer.swap(base, new, self._taken(new.epoch))
             if landed:
                 self._epoch, self._base = new.epoch, seen
                 self._objects.put_behind(seen.manifest.inline)  # what an earlier writer left riding
@@ -348,66 +297,13 @@ class RunWriter:
         for key in riding[: max(0, len(riding) - MAX_INLINE + 1)]:
             await self._objects.make(key, manifest.inline[key])
 
-    async def _swap(
-        self, base: Base | None, new: Manifest, is_ours: Callable[[Manifest], bool], commit: str | None = None
-    ) -> tuple[Base, bool]:
-        """Write `new` over `base`; return what stands there then, and whether ours landed.
-
-        Every answer but success proves nothing: SDKs and proxies send a PUT again, so
-        "precondition failed" may be the answer to one's own success.
-        """
-        data = encode_manifest(new)
-        retries = Retries(self._policy, self._effects)
-        doubtful = False
-        while True:
-            try:
-                if base is None:
-                    token = await self._storage.create(self._key, data)
-                else:
-                    token = await self._storage.replace(self._key, data, base.token)
-                return Base(new, token), True
-            except (PreconditionFailedError, AmbiguousError, ThrottledError) as error:
-                doubtful = doubtful or isinstance(error, AmbiguousError)
-                cause: StorageError = error
-            except StorageError as error:
-                if doubtful:
-                    raise self._outcome_unknown(commit) from error
-                raise
-            try:
-                seen = await read_base(self._storage, self._run)
-            except CloudckptError as error:
-                raise self._outcome_unknown(commit) from error
-            if seen is not None and is_ours(seen.manifest):
-                return seen, True
-            if seen is None and base is not None:
-                raise self._vanished()
-            if seen is not None and (base is None or seen.token != base.token):
-                return seen, False
-            if not await retries.pause():
-                raise self._outcome_unknown(commit) if doubtful else cause from cause
-
     def _landing(self, entry: Entry) -> Callable[[Manifest], bool]:
         def landed(manifest: Manifest) -> bool:
             if manifest.seq < entry.seq:
                 return False
             commit = manifest.commit_of(entry.seq)
             if commit is None:  # so much was committed since that the manifest has forgotten it
-                raise self._outcome_unknown(entry.commit)
+                raise self._pointer.outcome_unknown(entry.commit)
             return commit == entry.commit
 
         return landed
-
-    def _outcome_unknown(self, commit: str | None) -> OutcomeUnknownError:
-        return OutcomeUnknownError(
-            "the store gave no answer that tells whether the commit happened; "
-            "read the run and look for this commit before going on",
-            commit=commit,
-            run=self._run,
-        )
-
-    def _vanished(self) -> CorruptCheckpointError:
-        return CorruptCheckpointError(
-            "the run's manifest has vanished; bring back an earlier version of this key",
-            run=self._run,
-            key=self._key,
-        )

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import partial
 
 from cloudckpt import keys
-from cloudckpt.commit import Base, read_base
 from cloudckpt.effects import Effects, gather
 from cloudckpt.errors import (
     CheckpointNotFoundError,
@@ -22,6 +21,7 @@ from cloudckpt.errors import (
 )
 from cloudckpt.model import Entry, Extent, Manifest, RunInfo
 from cloudckpt.objects import OFFLOAD_BYTES, PARTS_AT_ONCE
+from cloudckpt.pointer import Base, read_base
 from cloudckpt.storage.contract import Listed, Storage
 
 REREADS = 3

@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 from cloudckpt import keys
 from cloudckpt.codec import decode, encode
-from cloudckpt.commit import Base, Draft, RunWriter, read_base
+from cloudckpt.commit import Draft, RunWriter
 from cloudckpt.errors import ClosedError, CorruptCheckpointError, DataError, InvalidInputError
 from cloudckpt.format import check_metadata
 from cloudckpt.load import Loaded, load
 from cloudckpt.model import CheckpointInfo, describe
+from cloudckpt.pointer import Base, read_base
 from cloudckpt.retention import check_keep_last
 
 if TYPE_CHECKING:
@@ -53,13 +54,13 @@ class Run:
 
     @property
     def head(self) -> int | None:
-        """Seq of the newest checkpoint, 0 before the first; None when this is not the writer, as far as it knows."""
+        """Newest seq, 0 before the first save; None unless this is known to be the writer."""
         base = self._known()
         return None if base is None else base.manifest.seq
 
     @property
     def epoch(self) -> int | None:
-        """Number of this writer among the run's writers, from 1; None when this is not the writer."""
+        """Number of this writer among the run's, from 1; None unless it is known to be the writer."""
         base = self._known()
         return None if base is None else base.manifest.epoch
 

@@ -49,7 +49,10 @@ class Listed:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Up to 1,000 rows in ascending order of key, and the cursor of the next page.
+    """Up to 1,000 rows, and the cursor of the next page.
+
+    Rows ascend inside one folder. Across folders the order is the store's: SeaweedFS
+    goes through them one by one, so that ``a/1`` comes before ``a-b/1``.
 
     Attributes:
         rows: May be empty even when there is a next page.
@@ -112,7 +115,7 @@ class Storage(Protocol):
         ...
 
     async def list(self, prefix: str, *, cursor: str | None = None) -> Page:
-        """Return one page of the keys that start with `prefix`, in ascending order."""
+        """Return one page of the keys that start with `prefix`; each key once over all pages."""
         ...
 
     async def delete(self, keys: Sequence[str]) -> None:

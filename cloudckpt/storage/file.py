@@ -87,8 +87,7 @@ class FileStorage:
 
     async def put(self, key: str, data: Data) -> None:
         with self._told(key):
-            if not (self._root / key).exists():
-                self._write(key, data)
+            self._write(key, data)  # also over an earlier try, whose folder may not be flushed yet
 
     async def list(self, prefix: str, *, cursor: str | None = None) -> Page:
         with self._told(prefix):
@@ -156,7 +155,7 @@ class FileStorage:
             facts = {"path": str(self._root / key)}
             if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
                 raise PermissionDeniedError(
-                    "the folder can't be read or written by this user; change its rights or use another folder",
+                    "this user can't read or write the folder; change its rights or use another",
                     kind="read-only" if error.errno == errno.EROFS else "no-permission",
                     **facts,
                 ) from error

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NoReturn, TypeAlias
 from urllib.parse import urlsplit
 
@@ -62,18 +63,23 @@ class S3Storage:
             last = "" if length is None else str(offset + max(length, 1) - 1)  # a range is at least a byte
             wanted["Range"] = f"bytes={offset}-{last}"
         try:
-            answer = await self._call("get_object", key, **wanted)
+            answer = await self._get(key, wanted)
         except _AbsentError:
             return None
-        except _OutOfRangeError:
-            head = await self._call("head_object", key)
-            return Stored(b"", head["ETag"])
+        if "Body" not in answer:
+            return Stored(b"", answer["ETag"])
         try:
             async with answer["Body"] as body:
                 data = await body.read()
         except Exception as error:  # whatever breaks in mid-body is a broken answer
             raise AmbiguousError("the connection broke while reading", key=key) from error
         return Stored(data if length is None else data[:length], answer["ETag"])
+
+    async def _get(self, key: str, wanted: Mapping[str, str]) -> Any:
+        try:
+            return await self._call("get_object", key, **wanted)
+        except _OutOfRangeError:  # nothing to get; but the caller wants the token
+            return await self._call("head_object", key)
 
     async def create(self, key: str, data: Data) -> Token:
         answer = await self._call("put_object", key, Body=bytes(data), IfNoneMatch="*")
@@ -103,7 +109,8 @@ class S3Storage:
 
     async def delete(self, keys: Sequence[str]) -> None:
         if len(keys) == 1:
-            await self._call("delete_object", keys[0])
+            with suppress(_AbsentError):
+                await self._call("delete_object", keys[0])
             return
         for start in range(0, len(keys), DELETE_BATCH):
             named = [{"Key": self._prefix + key} for key in keys[start : start + DELETE_BATCH]]
@@ -255,8 +262,10 @@ _ANSWERS: dict[str, _Answer] = {
     "403": (
         PermissionDeniedError,
         "denied",
-        "the store denies the request; grant the right, and s3:ListBucket too, "
-        "since without it a missing key is answered as denied",
+        (
+            "the store denies the request; grant the right, and s3:ListBucket too, "
+            "since without it a missing key is answered as denied"
+        ),
     ),
     "InvalidObjectState": _COLD,
     "NotImplemented": _NO_CONDITIONS,

@@ -1,0 +1,99 @@
+"""What this process holds for ready-made states: stores, and handles of runs.
+
+Owns: the store of those who name none, and which handle a run's states are saved
+through. Invariants: a run has one handle at a time, that of its newest load or
+save; the number of handles is bounded; nothing outlives a fork, so that a child
+is never taken for its parent. What may be saved through a handle is for
+`state.py` to say.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+from cloudckpt.run import Run
+from cloudckpt.store import Store
+from cloudckpt.store import open as open_store
+
+HELD_RUNS = 256
+"""Run handles that a process keeps for ready-made states. Dropping the oldest is
+safe: its state's next save becomes the writer again, for one more commit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A run handle, with its writer's number as of the last load or save (0: not known)."""
+
+    store: Store
+    run: Run
+    epoch: int
+
+    @classmethod
+    def new(cls, store: Store, run_id: str, epoch: int = 0) -> Held:
+        """Return a handle that is nobody's yet."""
+        return cls(store, store.run(run_id), epoch)
+
+
+class Process:
+    """The stores and the run handles of ready-made states; none of them outlives a fork."""
+
+    def __init__(self) -> None:
+        self.forget()
+        os.register_at_fork(after_in_child=self.forget)
+
+    def forget(self) -> None:
+        """Hold nothing, and no lock that a thread of the parent's held at the fork."""
+        self._lock = threading.Lock()
+        self._stores: dict[str, Store] = {}
+        self._runs: dict[tuple[int, str], Held] = {}
+
+    def store(self, url: str) -> Store:
+        """Return the process's store of that URL."""
+        with self._lock:
+            if url not in self._stores:
+                self._stores[url] = open_store(url)
+            return self._stores[url]
+
+    def held(self, store: Store, run_id: str) -> Held | None:
+        """Return the handle of the run's newest load or save."""
+        with self._lock:
+            return self._runs.get((id(store), run_id))
+
+    def hold(self, held: Held) -> Held:
+        """Take the place of the run's older handle."""
+        with self._lock:
+            key = (id(held.store), held.run.id)  # not another's id: the entry keeps the store
+            self._runs.pop(key, None)
+            self._runs[key] = held
+            if len(self._runs) > HELD_RUNS:
+                del self._runs[next(iter(self._runs))]
+        return held
+
+
+process = Process()
+
+
+def default_store() -> Store:
+    """Return the store of states that are saved without one, opened once in a process.
+
+    This is the one place of the library that reads the environment, since the
+    ready-made state has no other argument to name a store with: the URL in
+    ``CLOUDCKPT_URL``, or else the folder ``cloudckpt`` in the user's data directory
+    (``XDG_DATA_HOME``, by default ``~/.local/share``; ``~/Library/Application
+    Support`` on macOS, ``LOCALAPPDATA`` on Windows).
+    """
+    return process.store(os.environ.get("CLOUDCKPT_URL") or f"file://{_data_folder()}")
+
+
+def _data_folder() -> str:
+    if sys.platform == "win32":
+        base = os.environ.get("LOCALAPPDATA") or "~/AppData/Local"
+    elif sys.platform == "darwin":
+        base = "~/Library/Application Support"
+    else:
+        base = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
+    return str(Path(base).expanduser() / "cloudckpt")
