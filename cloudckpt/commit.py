@@ -141,7 +141,8 @@ class RunWriter:
                 base = seen
             self._base = seen
             self._objects.put_behind(new.inline)
-            self._objects.doom(base.manifest.keys() - new.keys())
+            kept = new.keys()
+            self._objects.doom({k: n for k, n in base.manifest.keys().items() if k not in kept})
             return seen.manifest, entry
 
     async def settle(self) -> None:

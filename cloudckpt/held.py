@@ -42,14 +42,19 @@ class Process:
     """The stores and the run handles of ready-made states; none of them outlives a fork."""
 
     def __init__(self) -> None:
-        self.forget()
-        os.register_at_fork(after_in_child=self.forget)
+        self._inherited: list[object] = []
+        self._begin()
+        os.register_at_fork(after_in_child=self._forget)
 
-    def forget(self) -> None:
-        """Hold nothing, and no lock that a thread of the parent's held at the fork."""
+    def _begin(self) -> None:
         self._lock = threading.Lock()
         self._stores: dict[str, Store] = {}
         self._runs: dict[tuple[int, str], Held] = {}
+
+    def _forget(self) -> None:
+        # Kept, not dropped: a finalizer must not close connections that the parent uses.
+        self._inherited.append((self._stores, self._runs))
+        self._begin()
 
     def store(self, url: str) -> Store:
         """Return the process's store of that URL."""

@@ -129,9 +129,13 @@ class Manifest:
         age = self.seq - seq
         return self.recent[age] if 0 <= age < len(self.recent) else None
 
-    def keys(self) -> frozenset[str]:
-        """Return every object key that a retained checkpoint refers to."""
-        return frozenset(x.key for entry in self.checkpoints for x in entry.extents)
+    def keys(self) -> dict[str, int]:
+        """Return the object keys that retained checkpoints refer to, with the bytes referred to."""
+        found: dict[str, int] = {}
+        for entry in self.checkpoints:
+            for extent in entry.extents:
+                found[extent.key] = found.get(extent.key, 0) + extent.length
+        return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import partial
 
 from cloudckpt import keys
@@ -23,6 +23,10 @@ PART_BYTES = 64 * 1024 * 1024
 """A larger payload is several objects, which travel side by side."""
 
 PARTS_AT_ONCE = 4
+SWEEP_KEYS = 16
+SWEEP_BYTES = 1 << 20
+"""Dropped objects are deleted together, once there are this many or they are this large."""
+
 OFFLOAD_BYTES = 1 << 20
 
 
@@ -36,6 +40,7 @@ class Objects:
         self._known: set[str] = set()  # riding keys whose object exists
         self._behind: dict[str, Background] = {}
         self._doomed: deque[str] = deque()
+        self._doomed_bytes = 0
         self._sweep: Background | None = None
         self._may_delete = True
 
@@ -59,11 +64,11 @@ class Objects:
     async def put(self, extents: tuple[Extent, ...], data: bytes) -> None:
         """Put a payload's objects; they exist when it returns."""
 
-        async def put_part(number: int, extent: Extent) -> None:
-            start = number * PART_BYTES
-            await self._storage.put(extent.key, memoryview(data)[start : start + extent.length])
-
-        work = [partial(put_part, number, extent) for number, extent in enumerate(extents)]
+        if len(extents) == 1:
+            await self._storage.put(extents[0].key, data)  # as it is: an engine need not copy bytes
+            return
+        parts = (memoryview(data)[start : start + PART_BYTES] for start in range(0, len(data), PART_BYTES))
+        work = [partial(self._storage.put, x.key, part) for x, part in zip(extents, parts, strict=True)]
         await gather(self._effects, work, width=PARTS_AT_ONCE)
 
     def exists(self, key: str) -> bool:
@@ -91,13 +96,20 @@ class Objects:
         await self._storage.put(key, data)
         self._known.add(key)
 
-    def doom(self, dropped: Iterable[str]) -> None:
-        """Delete, in time, objects that a landed commit dropped."""
+    def doom(self, dropped: Mapping[str, int]) -> None:
+        """Delete, in time, objects that a landed commit dropped.
+
+        Args:
+            dropped: Their keys, and bytes of each that nothing refers to any more.
+        """
         self._doomed.extend(dropped)
-        self._start_sweep()
+        self._doomed_bytes += sum(dropped.values())
+        if len(self._doomed) >= SWEEP_KEYS or self._doomed_bytes >= SWEEP_BYTES:
+            self._start_sweep()
 
     def _start_sweep(self) -> None:
         if self._doomed and self._may_delete and (self._sweep is None or self._sweep.done()):
+            self._doomed_bytes = 0
             self._sweep = self._effects.spawn(self._delete_doomed())
 
     async def _delete_doomed(self) -> None:

@@ -31,7 +31,6 @@ from cloudckpt.errors import (
 from cloudckpt.held import Held, default_store, process
 from cloudckpt.model import CheckpointInfo
 from cloudckpt.replies import Call, CallId, Message
-from cloudckpt.run import Run
 from cloudckpt.store import Store
 
 INCONSISTENT = "inconsistent-state"
