@@ -34,9 +34,6 @@ from cloudckpt.storage.retry import RetryPolicy
 INLINE_BYTES = 32 * 1024
 """A payload of at most this many bytes rides in the manifest."""
 
-MAX_INLINE = 2
-"""How many payloads ride at once; a third waits for the oldest one's object."""
-
 
 @dataclass(frozen=True, slots=True)
 class Draft:
@@ -140,9 +137,9 @@ class RunWriter:
                 self._check_lost(base, seen)
                 base = seen
             self._base = seen
-            self._objects.put_behind(new.inline)
+            self._objects.landed(new, entry.extents[0].key if entry.extents[0].key in new.inline else None)
             kept = new.keys()
-            self._objects.doom({k: n for k, n in base.manifest.keys().items() if k not in kept})
+            self._objects.doom({k: n for k, n in base.manifest.keys().items() if k not in kept}, new.inline)
             return seen.manifest, entry
 
     async def settle(self) -> None:
@@ -233,7 +230,7 @@ class RunWriter:
             seen, landed = await self._pointer.swap(base, new, self._taken(new.epoch))
             if landed:
                 self._epoch, self._base = new.epoch, seen
-                self._objects.put_behind(seen.manifest.inline)  # what an earlier writer left riding
+                self._objects.landed(seen.manifest)  # what an earlier writer left riding
                 return
 
     def _taken(self, epoch: int) -> Callable[[Manifest], bool]:
@@ -247,7 +244,7 @@ class RunWriter:
         extents = await self._objects.extents(seq, encoded.data)
         rides = len(encoded.data) <= INLINE_BYTES
         if rides:
-            await self._make_room(manifest)
+            await self._objects.make_room(manifest, len(encoded.data))
         else:
             await self._objects.put(extents, encoded.data)
         parent = manifest.head
@@ -286,17 +283,6 @@ class RunWriter:
         if rides:
             inline[extents[0].key] = encoded.data
         return replace(new, inline=inline), entry
-
-    async def _make_room(self, manifest: Manifest) -> None:
-        """Let one more payload ride: the oldest becomes an object first, where there are too many."""
-        riding = [
-            x.key
-            for entry in reversed(manifest.checkpoints)
-            for x in entry.extents
-            if x.key in manifest.inline and not self._objects.exists(x.key)
-        ]
-        for key in riding[: max(0, len(riding) - MAX_INLINE + 1)]:
-            await self._objects.make(key, manifest.inline[key])
 
     def _landing(self, entry: Entry) -> Callable[[Manifest], bool]:
         def landed(manifest: Manifest) -> bool:

@@ -22,13 +22,18 @@ from datetime import UTC, datetime
 from typing import Any
 
 from cloudckpt.errors import CorruptCheckpointError, InvalidInputError, UnsupportedFormatError
+from cloudckpt.keys import check_text
 from cloudckpt.model import FORMAT_VERSION, STATUSES, Entry, Extent, Manifest, Writer
 
 _HEAD = b'{"digest":"'
 _REST = len(_HEAD) + 64 + 2
 _ENVELOPE = re.compile(rb'\{"digest":"([0-9a-f]{64})",(?=.)', re.DOTALL)
 _MANIFEST_FIELDS = frozenset(f.name for f in fields(Manifest)) - {"extra"} | {"format"}
-_ENTRY_FIELDS = frozenset(f.name for f in fields(Entry)) - {"extra"}
+_ENTRY_FIELDS = frozenset(f.name for f in fields(Entry)) - {"extra", "cached"}
+_CHECKPOINTS = "checkpoints"
+
+MAX_INT = 2**63 - 1
+"""Largest whole number in a manifest, either way from zero: other languages' JSON reads no more."""
 
 
 def canonical(value: object) -> bytes:
@@ -38,7 +43,10 @@ def canonical(value: object) -> bytes:
 
 def seal(document: Mapping[str, Any]) -> bytes:
     """Return a document's bytes with the digest of itself in front."""
-    body = canonical(document)
+    return _sealed(canonical(document))
+
+
+def _sealed(body: bytes) -> bytes:
     return _HEAD + hashlib.sha256(body).hexdigest().encode() + b'",' + body[1:]
 
 
@@ -65,26 +73,36 @@ def unseal(data: bytes) -> dict[str, Any]:
 
 def encode_manifest(manifest: Manifest) -> bytes:
     """Return the manifest's bytes."""
-    return seal(
-        {
-            **manifest.extra,
-            "format": FORMAT_VERSION,
-            "run": manifest.run,
-            "seq": manifest.seq,
-            "nonce": manifest.nonce,
-            "epoch": manifest.epoch,
-            "writer": {
-                "id": manifest.writer.id,
-                "host": manifest.writer.host,
-                "pid": manifest.writer.pid,
-                "since": _time_out(manifest.writer.since),
-            },
-            "status": manifest.status,
-            "checkpoints": [_entry_out(entry) for entry in manifest.checkpoints],
-            "recent": list(manifest.recent),
-            "inline": {key: base64.b64encode(data).decode() for key, data in manifest.inline.items()},
-        }
-    )
+    rest = {
+        **manifest.extra,
+        "format": FORMAT_VERSION,
+        "run": manifest.run,
+        "seq": manifest.seq,
+        "nonce": manifest.nonce,
+        "epoch": manifest.epoch,
+        "writer": {
+            "id": manifest.writer.id,
+            "host": manifest.writer.host,
+            "pid": manifest.writer.pid,
+            "since": _time_out(manifest.writer.since),
+        },
+        "status": manifest.status,
+        "recent": list(manifest.recent),
+        "inline": {key: base64.b64encode(data).decode() for key, data in manifest.inline.items()},
+    }
+    # The entries are spliced in where sorting would put them, since they don't change.
+    entries = b",".join(_entry_bytes(entry) for entry in manifest.checkpoints)
+    before = canonical({key: value for key, value in rest.items() if key < _CHECKPOINTS})[1:-1]
+    after = canonical({key: value for key, value in rest.items() if key > _CHECKPOINTS})[1:]
+    comma = b"," if before else b""
+    return _sealed(b'{%b%b"%b":[%b],%b' % (before, comma, _CHECKPOINTS.encode(), entries, after))
+
+
+def _entry_bytes(entry: Entry) -> bytes:
+    if entry.cached is None:
+        # Derived from what can't change, so the value stays the same to all who look at it.
+        object.__setattr__(entry, "cached", canonical(_entry_out(entry)))
+    return entry.cached or b""
 
 
 def decode_manifest(data: bytes, run: str | None) -> Manifest:
@@ -113,7 +131,7 @@ def decode_manifest(data: bytes, run: str | None) -> Manifest:
 
 def entry_digest(entry: Entry) -> str:
     """Return the digest that the next checkpoint's entry keeps of this one."""
-    return hashlib.sha256(canonical(_entry_out(entry))).hexdigest()
+    return hashlib.sha256(_entry_bytes(entry)).hexdigest()
 
 
 def check_metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -126,19 +144,32 @@ def check_metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
         return {}
     if not isinstance(metadata, Mapping):
         raise InvalidInputError("metadata must be a mapping", got=type(metadata).__name__)
-    return {
-        _check_key(key, "metadata"): _checked(value, f"metadata.{key}") for key, value in metadata.items()
-    }
+    try:
+        return {
+            _check_key(key, "metadata"): _checked(item, f"metadata.{key}") for key, item in metadata.items()
+        }
+    except RecursionError as error:
+        raise InvalidInputError(
+            "metadata is nested too deeply, or holds itself; put it in the state"
+        ) from error
 
 
 def _check_key(key: object, path: str) -> str:
     if not isinstance(key, str):
         raise InvalidInputError("keys of metadata must be str", path=path, got=type(key).__name__)
-    return key
+    return check_text(key, path)
 
 
 def _checked(value: Any, path: str) -> Any:
-    if value is None or type(value) in (bool, int, str):
+    if value is None or type(value) is bool:
+        return value
+    if type(value) is str:
+        return check_text(value, path)
+    if type(value) is int:
+        if abs(value) > MAX_INT:
+            raise InvalidInputError(
+                "metadata can't hold a whole number over 64 bits; make it a str", path=path
+            )
         return value
     if type(value) is float:
         if value - value != 0:  # NaN and the infinities, which JSON lacks

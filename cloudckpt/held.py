@@ -57,11 +57,12 @@ class Process:
         self._begin()
 
     def store(self, url: str) -> Store:
-        """Return the process's store of that URL."""
+        """Return the process's store of that URL, opened again when somebody closed it."""
         with self._lock:
-            if url not in self._stores:
-                self._stores[url] = open_store(url)
-            return self._stores[url]
+            store = self._stores.get(url)
+            if store is None or store._closed:
+                store = self._stores[url] = open_store(url)
+            return store
 
     def held(self, store: Store, run_id: str) -> Held | None:
         """Return the handle of the run's newest load or save."""
@@ -74,7 +75,7 @@ class Process:
             key = (id(held.store), held.run.id)  # not another's id: the entry keeps the store
             self._runs.pop(key, None)
             self._runs[key] = held
-            if len(self._runs) > HELD_RUNS:
+            while len(self._runs) > HELD_RUNS:
                 del self._runs[next(iter(self._runs))]
         return held
 

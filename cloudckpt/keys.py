@@ -45,7 +45,23 @@ def check_run_id(run: str) -> str:
         raise InvalidInputError("a run id must not be empty; name the run, such as 'nightly-42'")
     if len(run) > MAX_RUN_ID:
         raise InvalidInputError("a run id is too long; shorten it", characters=len(run), at_most=MAX_RUN_ID)
-    return run
+    return check_text(run, "run id")
+
+
+def check_text(text: str, path: str) -> str:
+    """Return `text` if UTF-8 and JSON give it back as it is.
+
+    Raises:
+        InvalidInputError: It holds a surrogate pair as two characters, which both join into one.
+    """
+    if (
+        not text.isascii()
+        and text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass") != text
+    ):
+        raise InvalidInputError(
+            "the text holds a surrogate pair as two characters; decode it first", path=path
+        )
+    return text
 
 
 def _escaped(text: str) -> str:
@@ -90,6 +106,12 @@ def manifest_key(run: str) -> str:
 def manifest_prefix(prefix: str) -> str:
     """Return a key prefix that holds every run whose id starts with `prefix`, and perhaps more."""
     return MANIFESTS + (_escaped(prefix) if prefix else "")[:_KEPT]
+
+
+def cut_run(segment: str) -> str:
+    """Return what the key of a run with a long id tells of it: the beginning, and an ellipsis."""
+    raw = re.sub(r"!(..)", lambda m: chr(int(m[1], 16)), re.sub(r"!.?$", "", segment[:_KEPT]))
+    return raw.encode("latin-1").decode("utf-8", "ignore") + "…"
 
 
 def run_segment(key: str) -> str | None:

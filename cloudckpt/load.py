@@ -16,9 +16,11 @@ from cloudckpt.effects import Effects, gather
 from cloudckpt.errors import (
     CheckpointNotFoundError,
     CorruptCheckpointError,
+    DataError,
     InvalidInputError,
     RunDeletedError,
 )
+from cloudckpt.format import decode_manifest
 from cloudckpt.model import Entry, Extent, Manifest, RunInfo
 from cloudckpt.objects import OFFLOAD_BYTES, PARTS_AT_ONCE
 from cloudckpt.pointer import Base, read_base
@@ -205,6 +207,8 @@ async def list_runs(storage: Storage, prefix: str, cursor: str | None) -> tuple[
 
     One request, and one more for each run whose id is too long for its key.
     """
+    if not isinstance(prefix, str):
+        raise InvalidInputError("a prefix of run ids must be a str", got=type(prefix).__name__)
     page = await storage.list(keys.manifest_prefix(prefix), cursor=cursor)
     found = []
     for row in page.rows:
@@ -224,19 +228,10 @@ async def _run_of(storage: Storage, row: Listed) -> str | None:
         return None  # somebody else's file among ours
     if run is not None:
         return run
-    return await _long_id(storage, row.key)
-
-
-async def _long_id(storage: Storage, key: str) -> str | None:
-    from cloudckpt.format import decode_manifest
-
-    stored = await storage.read(key)
+    stored = await storage.read(row.key)
     if stored is None:
         return None  # deleted since the listing
     try:
-        run = decode_manifest(stored.data, None).run
-    except CorruptCheckpointError as error:
-        raise CorruptCheckpointError(
-            "a manifest is damaged, and its run's id is too long to be read from its key", key=key
-        ) from error
-    return run
+        return decode_manifest(stored.data, None).run
+    except DataError:
+        return keys.cut_run(segment)  # a damaged run must not hide the others

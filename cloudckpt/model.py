@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from types import MappingProxyType
 from typing import Any
 
 FORMAT_VERSION = 1
@@ -88,6 +87,8 @@ class Entry:
     metadata: Mapping[str, Any]
     extents: tuple[Extent, ...]
     extra: Mapping[str, Any] = field(default_factory=dict)
+    cached: bytes | None = field(default=None, init=False, compare=False, repr=False)
+    """Its canonical JSON, once `format.py` has made it: a run's entries are written again and again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +129,11 @@ class Manifest:
         """Return the id of the commit that made `seq`, or None if it is not known any more."""
         age = self.seq - seq
         return self.recent[age] if 0 <= age < len(self.recent) else None
+
+    def riding(self) -> dict[str, bytes]:
+        """Return the payloads that ride, oldest first."""
+        extents = (x for entry in reversed(self.checkpoints) for x in entry.extents)
+        return {x.key: self.inline[x.key] for x in extents if x.key in self.inline}
 
     def keys(self) -> dict[str, int]:
         """Return the object keys that retained checkpoints refer to, with the bytes referred to."""
@@ -172,7 +178,8 @@ class RunInfo:
     """A row of `store.runs()`: what one listing tells without opening the run.
 
     Attributes:
-        id: The run's id.
+        id: The run's id. Of a run whose id is too long for its key and whose manifest
+            is damaged, the beginning, followed by an ellipsis.
         modified: When its manifest last changed, by the store's own clock.
         manifest_size: Bytes of the manifest, inline payloads included.
     """
@@ -199,6 +206,6 @@ def describe(manifest: Manifest, entry: Entry) -> CheckpointInfo:
         schema_version=entry.schema_version,
         time=entry.time,
         tags=entry.tags,
-        metadata=MappingProxyType(dict(entry.metadata)),
+        metadata=dict(entry.metadata),
         inline=any(x.key in manifest.inline for x in entry.extents),
     )

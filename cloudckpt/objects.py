@@ -16,13 +16,23 @@ from functools import partial
 from cloudckpt import keys
 from cloudckpt.effects import Background, Effects, gather
 from cloudckpt.errors import PermissionDeniedError, StorageError
-from cloudckpt.model import Extent
+from cloudckpt.model import Extent, Manifest
 from cloudckpt.storage.contract import Storage
 
 PART_BYTES = 64 * 1024 * 1024
 """A larger payload is several objects, which travel side by side."""
 
 PARTS_AT_ONCE = 4
+RIDE_BYTES = 32 * 1024
+"""Payloads ride on without an object while they, and two more like the newest, are at most this.
+
+So a payload's object is under way two saves before there would be no room for another
+(docs/design/riding.md).
+"""
+
+MAX_RIDE_BYTES = 64 * 1024
+"""No more than this rides: a save waits for the oldest payload's object first."""
+
 SWEEP_KEYS = 16
 SWEEP_BYTES = 1 << 20
 """Dropped objects are deleted together, once there are this many or they are this large."""
@@ -38,6 +48,7 @@ class Objects:
         self._effects = effects
         self._run = run
         self._known: set[str] = set()  # riding keys whose object exists
+        self._never: set[str] = set()  # riding keys of ours whose object nobody began to put
         self._behind: dict[str, Background] = {}
         self._doomed: deque[str] = deque()
         self._doomed_bytes = 0
@@ -63,7 +74,6 @@ class Objects:
 
     async def put(self, extents: tuple[Extent, ...], data: bytes) -> None:
         """Put a payload's objects; they exist when it returns."""
-
         if len(extents) == 1:
             await self._storage.put(extents[0].key, data)  # as it is: an engine need not copy bytes
             return
@@ -75,33 +85,60 @@ class Objects:
         """Whether this writer knows that a riding payload's object exists."""
         return key in self._known
 
-    def put_behind(self, inline: Mapping[str, bytes]) -> None:
-        """Start putting the riding payloads that have no object yet, and forget those that left."""
-        for key in [key for key, put in self._behind.items() if key not in inline and put.done()]:
-            del self._behind[key]
-        self._known &= inline.keys()
-        for key, data in inline.items():
-            if key not in self._behind and key not in self._known:
-                self._behind[key] = self._effects.spawn(self._put_riding(key, data))
+    def landed(self, manifest: Manifest, key: str | None = None) -> None:
+        """Take note of a manifest that stands, and begin to put what should not ride for long.
 
-    async def make(self, key: str, data: bytes) -> None:
-        """Return when the riding payload's object exists."""
+        Args:
+            manifest: What was committed, or found.
+            key: The payload that this writer let ride in it, if it did.
+        """
+        riding = manifest.riding()
+        self._known &= riding.keys()
+        for gone in [one for one, put in self._behind.items() if one not in riding and put.done()]:
+            del self._behind[gone]
+        if key is not None:
+            self._never.add(key)
+        total = sum(map(len, riding.values()))
+        newest = len(next(reversed(riding.values()), b""))
+        for one, data in riding.items():
+            if total + 2 * newest <= RIDE_BYTES:
+                break
+            total -= len(data)
+            if one not in self._behind and one not in self._known:
+                self._never.discard(one)
+                self._behind[one] = self._effects.spawn(self._put_riding(one, data))
+
+    async def make_room(self, manifest: Manifest, size: int) -> None:
+        """Return when a payload of `size` bytes may ride too: the oldest become objects first."""
+        riding = {key: data for key, data in manifest.riding().items() if key not in self._known}
+        total = size + sum(map(len, riding.values()))
+        for key, data in riding.items():
+            if total <= MAX_RIDE_BYTES:
+                return
+            total -= len(data)
+            await self._make(key, data)
+
+    async def _make(self, key: str, data: bytes) -> None:
         behind = self._behind.pop(key, None)
         if behind is not None:
             await _ended(behind)
         if key not in self._known:
+            self._never.discard(key)
             await self._put_riding(key, data)
 
     async def _put_riding(self, key: str, data: bytes) -> None:
         await self._storage.put(key, data)
         self._known.add(key)
 
-    def doom(self, dropped: Mapping[str, int]) -> None:
+    def doom(self, dropped: Mapping[str, int], riding: Mapping[str, bytes]) -> None:
         """Delete, in time, objects that a landed commit dropped.
 
         Args:
             dropped: Their keys, and bytes of each that nothing refers to any more.
+            riding: What still rides.
         """
+        dropped = {key: size for key, size in dropped.items() if key not in self._never}
+        self._never &= riding.keys()
         self._doomed.extend(dropped)
         self._doomed_bytes += sum(dropped.values())
         if len(self._doomed) >= SWEEP_KEYS or self._doomed_bytes >= SWEEP_BYTES:

@@ -21,7 +21,7 @@ import dataclasses
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeGuard
 
 from cloudckpt.errors import InvalidInputError
 
@@ -81,17 +81,19 @@ def adapt(reply: Any) -> Turn:
         messages = [_item(plain(item)) for item in output]
         said = _text(part for message in messages for part in _list(message.get("content")))
     elif _is_blocks(content) and (not tool_calls or _has_tool_use(content)):
-        messages = [{"role": "assistant", "content": plain(content)}]
+        messages = [{"role": "assistant", "content": [_without_nulls(block) for block in plain(content)]}]
         said = _text(messages[0]["content"])
         # Anthropic stops a long turn of its own tools so; it goes on when asked again.
         paused = _get(reply, "stop_reason") == "pause_turn"
     elif _has(reply, "content") or _has(reply, "tool_calls"):
         messages = [_chat_message(reply, content, tool_calls)]
-        said = _said(messages[0])
+        said = _said(messages[0]["content"], reply)
     else:
         raise _refuse(f"the reply has no known shape: pass {ACCEPTED}", type=type(reply).__name__)
     calls = tuple(_unanswered(messages))
     ids = [call.id for call in calls]
+    if not all(_is_id(call_id) for call_id in ids):
+        raise _refuse("a tool call of the reply has no id to answer to", ids=ids)
     if len(set(ids)) != len(ids):
         raise _refuse("two tool calls of the reply share an id: give each its own", ids=ids)
     return Turn(messages, calls, said, ended=not calls and not paused)
@@ -99,7 +101,8 @@ def adapt(reply: Any) -> Turn:
 
 def calls_in(messages: list[Message]) -> dict[CallId, Call]:
     """Return the tool calls that the messages make, by id, in order."""
-    return {call.id: call for message in _list(messages) for call in _calls_of(message)}
+    made = (call for message in _list(messages) for call in _calls_of(message))
+    return {call.id: call for call in made if _is_id(call.id)}
 
 
 def answered_in(messages: list[Message]) -> set[CallId]:
@@ -119,8 +122,8 @@ def answer(messages: list[Message], call_id: CallId, result: Any) -> None:
         return
     turn, after = messages[made], made + 1
     if "call_id" in turn:
-        whole = turn["type"] not in ("function_call", "custom_tool_call")  # others want structure, not text
-        output = copy.deepcopy(result) if whole else _as_text(result)
+        # A call of the vendor's own kinds (a shell's) wants its answer as structure.
+        output = _as_text(result) if turn["type"] in _TEXT_CALLS else copy.deepcopy(result)
         messages.append({"type": f"{turn['type']}_output", "call_id": call_id, "output": output})
     elif "tool_calls" in turn:
         while after < len(messages) and messages[after].get("role") == "tool":
@@ -175,13 +178,11 @@ def _chat_message(reply: Any, content: Any, tool_calls: Any) -> Message:
     if isinstance(_get(_get(reply, "function_call"), "name"), str):
         raise _refuse("function_call has no id to answer to: use tools and tool_calls")
     message: Message = {"role": "assistant", "content": plain(content)}
-    if isinstance(reply, Mapping) or _is_sdk(reply):
+    if _is_sdk(reply) or (isinstance(reply, Mapping) and "role" in reply):
         # Vendors hang their own fields here (a chain of reasoning, a signature) and want them back.
-        known = plain(reply)
-        message |= {k: v for k, v in known.items() if k not in _OUTPUT_ONLY and v is not None}
-        if known.get("audio"):
-            message["audio"] = {"id": known["audio"]["id"]}
-            message["content"] = message["content"] or known["audio"].get("transcript")
+        message |= {k: v for k, v in _without_nulls(plain(reply)).items() if k not in _OUTPUT_ONLY}
+        if _get(_get(reply, "audio"), "id"):
+            message["audio"] = {"id": _get(_get(reply, "audio"), "id")}
     if tool_calls:
         message["tool_calls"] = [_chat_call(call) for call in tool_calls]
     return message
@@ -193,8 +194,6 @@ _OUTPUT_ONLY = frozenset({"role", "tool_calls", "function_call", "annotations", 
 
 def _chat_call(call: Any) -> Message:
     call_id = _get(call, "id")
-    if isinstance(call_id, bool) or not isinstance(call_id, str | int) or call_id == "":
-        raise _refuse("a tool call of the reply has no id to answer to", id=call_id)
     if _get(call, "custom") is not None and _type_of(call) == "custom":
         return {"id": call_id, "type": "custom", "custom": plain(_get(call, "custom"))}
     function = _get(call, "function")
@@ -223,14 +222,20 @@ def _item(item: Message) -> Message:
     item.pop("parsed_arguments", None)
     for part in _list(item.get("content")):
         part.pop("parsed", None)
-    return item
+    return _without_nulls(item)
 
 
-def _said(message: Message) -> Any:
-    content = message["content"]
+def _without_nulls(fields: Message) -> Message:
+    """Return what the API sent: a dump of an SDK object names all that it might have sent."""
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _said(content: Any, reply: Any) -> Any:
     if _is_blocks(content):
         return _text(content)
-    return content if content is not None else message.get("refusal") or ""
+    if content is not None:
+        return content
+    return _get(reply, "refusal") or _get(_get(reply, "audio"), "transcript") or ""
 
 
 def _text(parts: Iterable[Mapping[str, Any]]) -> str:
@@ -238,6 +243,7 @@ def _text(parts: Iterable[Mapping[str, Any]]) -> str:
     return "".join(text for text in shown if text)
 
 
+_TEXT_CALLS = ("function_call", "custom_tool_call")
 _TEXT_TYPES = ("text", "output_text", "refusal")
 
 
@@ -245,27 +251,33 @@ _TEXT_TYPES = ("text", "output_text", "refusal")
 
 
 def _calls_of(message: Message) -> Iterable[Call]:
-    if message.get("call_id") is not None and str(message.get("type")).endswith("_call"):
-        yield _call(message["call_id"], message)
+    kind = str(message.get("type"))
+    if kind in _TEXT_CALLS or (kind.endswith("_call") and message.get("call_id") is not None):
+        yield _call(message.get("call_id"), message)
     for call in _list(message.get("tool_calls")):
-        yield _call(call.get("id", ""), call.get("function") or call.get("custom") or call)
+        yield _call(
+            call.get("id"), *(body for body in (call.get("function"), call.get("custom")) if body), call
+        )
     if message.get("role") == "assistant":
         for block in _list(message.get("content")):
             if block.get("type") == "tool_use":
-                yield _call(block.get("id", ""), block)
+                yield _call(block.get("id"), block)
 
 
-def _call(call_id: CallId, body: Mapping[str, Any]) -> Call:
+def _call(call_id: Any, *bodies: Any) -> Call:
+    body = next(body for body in bodies if isinstance(body, dict))
     return Call(call_id, body.get("name", ""), body.get("arguments", body.get("input")))
 
 
 def _answers_of(message: Message) -> list[CallId]:
     if message.get("role") == "tool":
-        return [message["tool_call_id"]] if "tool_call_id" in message else []
-    if message.get("call_id") is not None and str(message.get("type")).endswith("_output"):
-        return [message["call_id"]]
-    blocks = _list(message.get("content")) if message.get("role") == "user" else []
-    return [block["tool_use_id"] for block in blocks if block.get("type") == "tool_result"]
+        found = [message.get("tool_call_id")]
+    elif str(message.get("type")).endswith("_output"):
+        found = [message.get("call_id")]
+    else:
+        blocks = _list(message.get("content")) if message.get("role") == "user" else []
+        found = [block.get("tool_use_id") for block in blocks if block.get("type") == "tool_result"]
+    return [call_id for call_id in found if _is_id(call_id)]
 
 
 def _unanswered(messages: list[Message]) -> Iterable[Call]:
@@ -292,6 +304,10 @@ def _as_text(result: Any) -> str:
         return json.dumps(result, ensure_ascii=False, default=str)
     except (TypeError, ValueError):  # keys that JSON has not, or a cycle
         return str(result)
+
+
+def _is_id(value: Any) -> TypeGuard[CallId]:
+    return isinstance(value, str | int) and not isinstance(value, bool) and value != ""
 
 
 def _get(value: Any, name: str) -> Any:

@@ -9,7 +9,7 @@ becomes the writer; a forked child is a writer of its own, not its parent's.
 from __future__ import annotations
 
 import logging
-import os
+import threading
 from collections.abc import Awaitable, Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
@@ -18,7 +18,7 @@ from cloudckpt import keys
 from cloudckpt.codec import decode, encode
 from cloudckpt.commit import Draft, RunWriter
 from cloudckpt.errors import ClosedError, CorruptCheckpointError, DataError, InvalidInputError
-from cloudckpt.format import check_metadata
+from cloudckpt.format import MAX_INT, check_metadata
 from cloudckpt.load import Loaded, load
 from cloudckpt.model import CheckpointInfo, describe
 from cloudckpt.pointer import Base, read_base
@@ -46,8 +46,8 @@ class Run:
         self._store = store
         self._keep_last = check_keep_last(keep_last)
         self._writer: RunWriter | None = None
-        self._pid = os.getpid()
         self._closed = False
+        self.forget_writer()
 
     def __repr__(self) -> str:
         return f"<Run {self.id!r} of {self._store.url}>"
@@ -65,7 +65,7 @@ class Run:
         return None if base is None else base.manifest.epoch
 
     def _known(self) -> Base | None:
-        writer = self._own()
+        writer = self._writer
         return None if writer is None else writer.base
 
     # ---- becoming the writer
@@ -88,19 +88,18 @@ class Run:
     async def _acquire(self) -> None:
         await self._claimed().become()
 
-    def _own(self) -> RunWriter | None:
-        """Return this process's writer. After a fork the parent's is not ours."""
-        if self._pid != os.getpid():
-            self._pid, self._writer = os.getpid(), None
-        return self._writer
+    def forget_writer(self) -> None:
+        """Be nobody's writer: at first, and in the child after a fork."""
+        self._guard = threading.Lock()
+        self._writer = None
 
     def _claimed(self) -> RunWriter:
-        if self._closed:
-            raise ClosedError("the run was closed; take a new one from store.run()", run=self.id)
-        writer = self._own()
-        if writer is None:
-            writer = self._writer = self._store.writer(self.id, keep_last=self._keep_last)
-        return writer
+        with self._guard:  # two threads that save first must not fence each other
+            if self._closed:
+                raise ClosedError("the run was closed; take a new one from store.run()", run=self.id)
+            if self._writer is None:
+                self._writer = self._store.writer(self.id, keep_last=self._keep_last)
+            return self._writer
 
     # ---- loading
 
@@ -139,7 +138,7 @@ class Run:
         return self._decoded(loaded, type)
 
     async def _load(self, seq: int | None, *, fallback: bool) -> Loaded | None:
-        writer = self._own()
+        writer = self._writer
         base = await writer.newest() if writer is not None else None
         storage, effects = self._store.parts()
         return await load(storage, effects, self.id, seq=seq, fallback=fallback, base=base)
@@ -253,9 +252,9 @@ class Run:
         await self._store.acall(self._settle())
 
     async def _settle(self) -> None:
-        writer = self._own()
-        self._closed = True
-        self._writer = None
+        with self._guard:
+            self._closed = True
+            writer, self._writer = self._writer, None
         if writer is not None:
             await writer.settle()
 
@@ -282,20 +281,23 @@ class Run:
 
 def _step_of(state: object) -> int | None:
     step = state.get("step") if isinstance(state, dict) else getattr(state, "step", None)
-    return step if type(step) is int and step >= 0 else None
+    return step if type(step) is int and 0 <= step <= MAX_INT else None
 
 
 def _whole(name: str, value: int) -> int:
-    if type(value) is not int or value < 0:
-        raise InvalidInputError(f"{name} must be a whole number from 0", got=value)
+    if type(value) is not int or not 0 <= value <= MAX_INT:
+        raise InvalidInputError(
+            f"{name} must be a whole number from 0 to {MAX_INT}", got=type(value).__name__
+        )
     return value
 
 
 def _checked_tags(tags: Iterable[str]) -> tuple[str, ...]:
     if isinstance(tags, str | bytes) or not isinstance(tags, Iterable):
         raise InvalidInputError("tags must be a list or tuple of str", got=tags)
-    found = tuple(dict.fromkeys(tags))
+    found = list(tags)
     for tag in found:
         if not isinstance(tag, str) or not 0 < len(tag) <= MAX_TAG:
             raise InvalidInputError(f"a tag must be a str of 1 to {MAX_TAG} characters", got=tag)
-    return found
+        keys.check_text(tag, "tags")
+    return tuple(dict.fromkeys(found))

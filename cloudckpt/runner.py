@@ -149,7 +149,19 @@ class _Pool:
         with self._lock:
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(8, thread_name_prefix="cloudckpt-aside")
-            return self._pool.submit(function, *args)
+            try:
+                return self._pool.submit(function, *args)
+            except RuntimeError:  # the interpreter is ending, and takes no new work aside
+                return _done(function, *args)
+
+
+def _done(function: Callable[..., Any], *args: Any) -> Future[Any]:
+    future: Future[Any] = Future()
+    try:
+        future.set_result(function(*args))
+    except Exception as error:  # noqa: BLE001 - as a pool does: it is raised where the result is asked for
+        future.set_exception(error)
+    return future
 
 
 _pool = _Pool()

@@ -76,7 +76,7 @@ def open(
 
 
 def _seconds(name: str, value: float) -> float:
-    if not isinstance(value, int | float) or not 0 <= value < float("inf"):
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < float("inf"):
         raise InvalidInputError(f"{name} must be a number of seconds from 0", got=value)
     return float(value)
 
@@ -104,7 +104,6 @@ class Store:
         self._probed = probed
         self._closed = False
         self._runs: weakref.WeakSet[Run] = weakref.WeakSet()
-        self._pid = os.getpid()
         self._storage = make()
         self._runner = make_runner(blocking=self._storage.blocking, clock=clock or SystemClock())
         self.url = self._storage.url
@@ -167,8 +166,6 @@ class Store:
 
     async def _end(self) -> None:
         self._closed = True
-        if self._pid != os.getpid():
-            return  # the parent's connections are the parent's to close
         for run in list(self._runs):
             await run._settle()
         await self._storage.close()
@@ -195,11 +192,14 @@ class Store:
 
     def parts(self) -> tuple[Storage, Effects]:
         """Return this process's engine, with its wrappers, and the effects."""
-        if self._pid != os.getpid():
-            self._pid = os.getpid()
-            self._inherited = self._storage  # kept, so that it never closes what the parent uses
-            self._storage = self._wrapped(self._make())
         return self._storage, self._runner.effects
+
+    def renew(self) -> None:
+        """Take an engine and writers of this process's own, in the child after a fork."""
+        self._inherited = self._storage  # kept, so that it never closes what the parent uses
+        self._storage = self._wrapped(self._make())
+        for run in list(self._runs):
+            run.forget_writer()
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine of the core and wait for it."""
@@ -240,6 +240,14 @@ class Store:
 
 
 _open_stores: weakref.WeakSet[Store] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for store in list(_open_stores):
+        store.renew()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 @atexit.register

@@ -14,11 +14,10 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import io
 import os
 import secrets
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -54,33 +53,37 @@ class FileStorage:
         if fcntl is None:
             raise UnsupportedStoreError("a folder store needs flock; use Linux or macOS, or an object store")
         self._root = Path(path).expanduser().absolute()
+        self._prefix = f"{self._root}/".replace("//", "/")
         self.url = f"file://{self._root}"
 
     async def read(self, key: str, *, offset: int = 0, length: int | None = None) -> Stored | None:
         with self._told(key):
-            try:
-                data = (self._root / key).read_bytes()
-            except FileNotFoundError:
-                return None
+            data = self._read(key)
+        if data is None:
+            return None
         token = _token(data)
         if offset or length is not None:
             data = data[offset : None if length is None else offset + length]
         return Stored(data, token)
 
+    def _read(self, key: str) -> bytes | None:
+        try:
+            with open(f"{self._prefix}{key}", "rb", buffering=0) as file:
+                return file.read()
+        except FileNotFoundError:
+            return None
+
     async def create(self, key: str, data: Data) -> Token:
         with self._told(key), self._locked(key):
-            if (self._root / key).exists():
+            if os.path.lexists(f"{self._prefix}{key}"):
                 raise PreconditionFailedError("the key exists", key=key)
             self._write(key, data)
         return _token(data)
 
     async def replace(self, key: str, data: Data, token: Token) -> Token:
         with self._told(key), self._locked(key):
-            try:
-                found = _token((self._root / key).read_bytes())
-            except FileNotFoundError:
-                found = None
-            if found != token:
+            found = self._read(key)
+            if found is None or _token(found) != token:
                 raise PreconditionFailedError("the key has another version or is missing", key=key)
             self._write(key, data)
         return _token(data)
@@ -122,29 +125,36 @@ class FileStorage:
         pass  # nothing is held open between calls
 
     def _write(self, key: str, data: Data) -> None:
-        target = self._root / key
-        temporary = target.parent / f"{TEMPORARY}{secrets.token_hex(8)}"
+        target = f"{self._prefix}{key}"
+        folder = os.path.dirname(target)
+        temporary = f"{folder}/{TEMPORARY}{secrets.token_hex(8)}"
+        descriptor = _opened(temporary, os.O_CREAT | os.O_EXCL)
         try:
-            with _created(temporary) as file:
-                file.write(data)
-                file.flush()
-                _sync(file.fileno())
+            try:
+                _write_all(descriptor, data)
+                _sync(descriptor)
+            finally:
+                os.close(descriptor)
             os.replace(temporary, target)
         except BaseException:
-            temporary.unlink(missing_ok=True)
+            with suppress(FileNotFoundError):
+                os.unlink(temporary)
             raise
         try:
-            _sync_folder(target.parent)
+            _sync_folder(folder)
         except OSError as error:
             raise AmbiguousError("the folder could not be flushed; the write may be lost", key=key) from error
 
     @contextmanager
     def _locked(self, key: str) -> Iterator[None]:
         """Hold the key's lock against other processes and threads. The lock file stays."""
-        path = self._root / LOCKS / hashlib.sha256(key.encode()).hexdigest()[:32]
-        with _created(path, flags=os.O_CREAT) as file:
-            fcntl.flock(file, fcntl.LOCK_EX)  # per open file, so threads exclude each other too
+        name = hashlib.sha256(key.encode()).hexdigest()[:32]
+        descriptor = _opened(f"{self._prefix}{LOCKS}/{name}", os.O_CREAT)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)  # per open file, so threads exclude each other too
             yield
+        finally:
+            os.close(descriptor)
 
     @contextmanager
     def _told(self, key: str) -> Iterator[None]:
@@ -176,25 +186,30 @@ def _token(data: Data) -> Token:
     return hashlib.sha256(data).hexdigest()
 
 
-def _created(path: Path, *, flags: int = os.O_CREAT | os.O_EXCL) -> io.BufferedWriter:
-    """Open `path` for writing, making its folders durably where they are missing."""
-
-    def opener(name: str, _: int) -> int:
-        return os.open(name, os.O_WRONLY | os.O_CLOEXEC | flags, 0o666)
-
+def _opened(path: str, flags: int) -> int:
+    """Open a file for writing, making its folders durably where they are missing."""
+    flags |= os.O_WRONLY | os.O_CLOEXEC
     try:
-        return open(path, "wb", opener=opener)
+        return os.open(path, flags, 0o666)
     except FileNotFoundError:
-        _make_folder(path.parent)
-        return open(path, "wb", opener=opener)
+        _make_folder(os.path.dirname(path))
+        return os.open(path, flags, 0o666)
 
 
-def _make_folder(folder: Path) -> None:
-    if folder.is_dir():
+def _write_all(descriptor: int, data: Data) -> None:
+    left = memoryview(data)
+    while left:
+        left = left[os.write(descriptor, left) :]  # one call writes 2 GiB at most
+
+
+def _make_folder(folder: str) -> None:
+    if os.path.isdir(folder):
         return
-    _make_folder(folder.parent)
-    folder.mkdir(exist_ok=True)
-    _sync_folder(folder.parent)
+    parent = os.path.dirname(folder)
+    _make_folder(parent)
+    with suppress(FileExistsError):  # somebody else made it since
+        os.mkdir(folder)
+    _sync_folder(parent)
 
 
 def _sync(descriptor: int) -> None:
@@ -206,7 +221,7 @@ def _sync(descriptor: int) -> None:
         os.fsync(descriptor)
 
 
-def _sync_folder(folder: Path) -> None:
+def _sync_folder(folder: str) -> None:
     descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
         _sync(descriptor)
