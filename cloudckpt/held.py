@@ -60,7 +60,7 @@ class Process:
         """Return the process's store of that URL, opened again when somebody closed it."""
         with self._lock:
             store = self._stores.get(url)
-            if store is None or store._closed:
+            if store is None or store.closed:
                 store = self._stores[url] = open_store(url)
             return store
 

@@ -9,23 +9,23 @@ becomes the writer; a forked child is a writer of its own, not its parent's.
 from __future__ import annotations
 
 import logging
+import os
 import threading
+import weakref
 from collections.abc import Awaitable, Iterable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
+from typing import Any, Self, TypeVar, overload
 
 from cloudckpt import keys
 from cloudckpt.codec import decode, encode
 from cloudckpt.commit import Draft, RunWriter
+from cloudckpt.core import Core
 from cloudckpt.errors import ClosedError, CorruptCheckpointError, DataError, InvalidInputError
 from cloudckpt.format import MAX_INT, check_metadata
 from cloudckpt.load import Loaded, load
 from cloudckpt.model import CheckpointInfo, describe
 from cloudckpt.pointer import Base, read_base
 from cloudckpt.retention import check_keep_last
-
-if TYPE_CHECKING:
-    from cloudckpt.store import Store
 
 T = TypeVar("T")
 
@@ -41,16 +41,16 @@ class Run:
     exception inside the block saves nothing by itself.
     """
 
-    def __init__(self, store: Store, run_id: str, *, keep_last: int) -> None:
+    def __init__(self, core: Core, run_id: str, *, keep_last: int) -> None:
         self.id = keys.check_run_id(run_id)
-        self._store = store
+        self._core = core
         self._keep_last = check_keep_last(keep_last)
-        self._writer: RunWriter | None = None
         self._closed = False
-        self.forget_writer()
+        self._forget_writer()
+        _runs.add(self)
 
     def __repr__(self) -> str:
-        return f"<Run {self.id!r} of {self._store.url}>"
+        return f"<Run {self.id!r} of {self._core.url}>"
 
     @property
     def head(self) -> int | None:
@@ -79,26 +79,26 @@ class Run:
             RunDeletedError: The run has a tombstone.
             UnsupportedStoreError: A first run on a store that does not keep conditions.
         """
-        self._store.call(self._acquire())
+        self._core.call(self._acquire())
 
     async def aacquire(self) -> None:
         """`acquire`, awaited."""
-        await self._store.acall(self._acquire())
+        await self._core.acall(self._acquire())
 
     async def _acquire(self) -> None:
         await self._claimed().become()
 
-    def forget_writer(self) -> None:
+    def _forget_writer(self) -> None:
         """Be nobody's writer: at first, and in the child after a fork."""
         self._guard = threading.Lock()
-        self._writer = None
+        self._writer: RunWriter | None = None
 
     def _claimed(self) -> RunWriter:
         with self._guard:  # two threads that save first must not fence each other
             if self._closed:
                 raise ClosedError("the run was closed; take a new one from store.run()", run=self.id)
             if self._writer is None:
-                self._writer = self._store.writer(self.id, keep_last=self._keep_last)
+                self._writer = self._core.writer(self.id, keep_last=self._keep_last)
             return self._writer
 
     # ---- loading
@@ -123,7 +123,7 @@ class Run:
             SchemaError: It does not fit `type`.
             RunDeletedError: The run has a tombstone.
         """
-        loaded = self._store.call(self._load(seq, fallback=fallback))
+        loaded = self._core.call(self._load(seq, fallback=fallback))
         return self._decoded(loaded, type)
 
     @overload
@@ -134,14 +134,15 @@ class Run:
         self, type: type[Any] | None = None, *, seq: int | None = None, fallback: bool = False
     ) -> Any:
         """`load`, awaited."""
-        loaded = await self._store.acall(self._load(seq, fallback=fallback))
+        loaded = await self._core.acall(self._load(seq, fallback=fallback))
         return self._decoded(loaded, type)
 
     async def _load(self, seq: int | None, *, fallback: bool) -> Loaded | None:
         writer = self._writer
         base = await writer.newest() if writer is not None else None
-        storage, effects = self._store.parts()
-        return await load(storage, effects, self.id, seq=seq, fallback=fallback, base=base)
+        return await load(
+            self._core.storage, self._core.effects, self.id, seq=seq, fallback=fallback, base=base
+        )
 
     def _decoded(self, loaded: Loaded | None, type: type[Any] | None) -> Any:
         if loaded is None:
@@ -189,7 +190,7 @@ class Run:
             OutcomeUnknownError: It may or may not have been saved; has the commit id.
             StorageError: The store failed; the run is as it was.
         """
-        return self._store.call(self._save(self._draft(state, step, tags, metadata, expect)))
+        return self._core.call(self._save(self._draft(state, step, tags, metadata, expect)))
 
     def asave(
         self,
@@ -201,7 +202,7 @@ class Run:
         expect: int | None = None,
     ) -> Awaitable[CheckpointInfo]:
         """`save`, to be awaited. The state is encoded at the call, not at the await."""
-        return self._store.acall(self._save(self._draft(state, step, tags, metadata, expect)))
+        return self._core.acall(self._save(self._draft(state, step, tags, metadata, expect)))
 
     def _draft(
         self,
@@ -213,7 +214,7 @@ class Run:
     ) -> Draft:
         self._claimed()
         return Draft(
-            commit=self._store.new_id(),
+            commit=self._core.effects.new_id(),
             step=_step_of(state) if step is None else _whole("step", step),
             tags=_checked_tags(tags),
             metadata=check_metadata(metadata),
@@ -229,14 +230,14 @@ class Run:
 
     def history(self) -> list[CheckpointInfo]:
         """Return the retained checkpoints, newest first; none for a run that does not exist."""
-        return self._store.call(self._history())
+        return self._core.call(self._history())
 
     async def ahistory(self) -> list[CheckpointInfo]:
         """`history`, awaited."""
-        return await self._store.acall(self._history())
+        return await self._core.acall(self._history())
 
     async def _history(self) -> list[CheckpointInfo]:
-        base = await read_base(self._store.parts()[0], self.id)
+        base = await read_base(self._core.storage, self.id)
         if base is None:
             return []
         return [describe(base.manifest, entry) for entry in base.manifest.checkpoints]
@@ -245,11 +246,11 @@ class Run:
 
     def close(self) -> None:
         """Wait for what was started aside, and stop being the writer. Safe to call twice."""
-        self._store.call(self._settle())
+        self._core.call(self._settle())
 
     async def aclose(self) -> None:
         """`close`, awaited."""
-        await self._store.acall(self._settle())
+        await self._core.acall(self._settle())
 
     async def _settle(self) -> None:
         with self._guard:
@@ -277,6 +278,17 @@ class Run:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.aclose()
+
+
+_runs: weakref.WeakSet[Run] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for run in list(_runs):
+        run._forget_writer()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def _step_of(state: object) -> int | None:

@@ -1,0 +1,24 @@
+"""State to bytes and back: lossless or loud.
+
+Owns: `encode`, `decode` and what a user declares about classes. Invariant: no
+pickle, and no import of a name that data holds; what can't be carried whole is
+an error that names its path. It reads and writes no store.
+
+    frame.py       header and compression        wire.py        extension numbers
+    encoding.py    state to bytes                encoders.py    which encoder a value has
+    decoding.py    bytes to state                faults.py      why a state is refused
+    scalars.py     single values                 containers.py  collections
+    shapes.py      kinds of classes with fields  records.py     objects without their class
+    registry.py    tags, versions, migrations    building.py    objects from records
+    hints.py       type hints                    unknown.py     fields of a newer class
+"""
+
+from __future__ import annotations
+
+from cloudckpt.codec.decoding import decode
+from cloudckpt.codec.encoding import Encoded, encode
+from cloudckpt.codec.frame import MAX_STATE_BYTES
+from cloudckpt.codec.records import Record
+from cloudckpt.codec.registry import migration, register
+
+__all__ = ["MAX_STATE_BYTES", "Encoded", "Record", "decode", "encode", "migration", "register"]

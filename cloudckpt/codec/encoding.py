@@ -1,0 +1,127 @@
+"""State to bytes.
+
+Owns: `encode`. Invariant: equal states give equal bytes, in every process; a
+state that can't be carried whole raises before anything is written, with every
+fault in it. A dict keeps its order, so two dicts are the same state only when
+their order is the same too. An object that is reached twice is written twice,
+and comes back as two.
+
+Memory: the packed state and its compressed form exist together, nothing else
+of that size does. Plain values never enter Python code one by one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any
+
+from cloudckpt.codec import faults, frame, registry
+from cloudckpt.codec.encoders import encoder_of
+from cloudckpt.codec.frame import CODEC, CODEC_VERSION, MAX_STATE_BYTES
+from cloudckpt.codec.records import Record
+from cloudckpt.codec.shapes import shape_of
+from cloudckpt.errors import SerializationError
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """A state as bytes, and what describes them.
+
+    Attributes:
+        data: Exactly what is stored.
+        encoded_size: Bytes of the encoded state before compression.
+        encoded_digest: sha256 of the encoded state before compression, in hex.
+        codec: Name and version, ``msgpack+zstd/1``.
+        schema: Name of the state's class, or None for a plain value.
+        schema_version: Version of that schema, or None.
+    """
+
+    data: bytes
+    encoded_size: int
+    encoded_digest: str
+    codec: str
+    schema: str | None
+    schema_version: int | None
+
+
+def encode(state: object, *, max_bytes: int = MAX_STATE_BYTES) -> Encoded:
+    """Return `state` as bytes; a later change of it changes nothing.
+
+    bytearray and memoryview come back as bytes, unless a type hint says
+    bytearray; shared objects come back as copies.
+
+    Args:
+        state: Anything of `docs/state.md`.
+        max_bytes: How large it may be before compression.
+
+    Raises:
+        SerializationError: It holds what can't be carried; `paths` says where.
+    """
+    encoding = _Encoding()
+    packed = encoding.pack_whole(state)
+    size = len(packed)
+    if size > max_bytes:
+        raise SerializationError(
+            "the state is larger than it may be; keep large data outside and its address in the "
+            "state, or raise max_bytes",
+            kind="too-large",
+            encoded_size=size,
+            max_bytes=max_bytes,
+        )
+    digest = hashlib.sha256(packed).hexdigest()
+    schema, version = _schema_of(state)
+    return Encoded(
+        data=frame.seal(packed, marks=encoding.marks),
+        encoded_size=size,
+        encoded_digest=digest,
+        codec=f"{CODEC}/{CODEC_VERSION}",
+        schema=schema,
+        schema_version=version,
+    )
+
+
+def _schema_of(state: object) -> tuple[str, int] | tuple[None, None]:
+    if isinstance(state, Record):
+        return state.tag, state.version
+    return (None, None) if shape_of(type(state)) is None else registry.identity(type(state))
+
+
+class _Encoding:
+    """One call of `encode`: the packer's hook for what msgpack has no type for.
+
+    Attributes:
+        marks: Whether a mark was written; if not, reading needs no hook for lists.
+    """
+
+    def __init__(self) -> None:
+        self.marks = False
+        self._in_order: dict[int, list[Any]] = {}
+
+    def pack_whole(self, state: object) -> memoryview:
+        packer = self._packer(autoreset=False)
+        try:
+            # In a list, for the packer goes one level deeper than the unpacker reads.
+            packer.pack([state])
+        except Exception as error:
+            raise faults.explain(state, error) from error
+        packed: memoryview = packer.getbuffer()
+        return packed[1:]  # without that list's header
+
+    def __call__(self, value: Any) -> Any:
+        packable = encoder_of(type(value))(value, self)
+        if type(packable) is list:
+            self.marks = True
+        return packable
+
+    def in_order(self, items: frozenset[Any] | set[Any]) -> list[Any]:
+        # Each is ordered once, or nested ones would be packed twice as often at each level.
+        found = self._in_order.get(id(items))
+        if found is None:
+            found = self._in_order[id(items)] = sorted(items, key=self._packer(autoreset=True).pack)
+        return found
+
+    def _packer(self, *, autoreset: bool) -> Any:
+        from msgpack import Packer
+
+        return Packer(default=self, strict_types=True, unicode_errors="surrogatepass", autoreset=autoreset)

@@ -1,0 +1,154 @@
+"""What is stored: a header that names codec and version, then one zstd frame.
+
+Owns: the outermost bytes of a payload. Invariant: `unseal` gives back exactly
+what `seal` took, or raises; it never allocates before it has compared what the
+frame claims to hold with a bound. It does not know what the encoded state means.
+
+    4 bytes   b"ckpt"
+    1 byte    version of this header, 1
+    1 byte    flags: 1 = the state holds marks (see `wire.py`)
+    1 byte    length of the codec's name, then the name in ASCII
+    2 bytes   version of the codec, big-endian
+    rest      one zstd frame with content size and checksum
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+from cloudckpt.errors import CorruptCheckpointError, UnsupportedFormatError
+
+CODEC: Final = "msgpack+zstd"
+CODEC_VERSION: Final = 1
+FRAME_VERSION: Final = 1
+MARKS: Final = 1
+
+MAX_STATE_BYTES: Final = 1 << 30
+"""How large an encoded state may be, unless the caller says otherwise: 1 GiB."""
+
+# zstd's densest block says 128 KiB in 4 bytes; a frame that claims more is a lie.
+_MOST_PER_BYTE: Final = 1 << 15
+_MAGIC: Final = b"ckpt"
+_FIXED: Final = struct.Struct(">4sBBB")
+_VERSION: Final = struct.Struct(">H")
+_LEVEL: Final = 3
+
+
+def seal(encoded: memoryview | bytes, *, marks: bool) -> bytes:
+    """Return the header and the compressed `encoded`."""
+    from zstandard import ZstdCompressor
+
+    compressor = ZstdCompressor(level=_LEVEL, write_content_size=True, write_checksum=True)
+    frame: bytes = compressor.compress(encoded)
+    if isinstance(encoded, memoryview):
+        encoded.release()  # so that the packed state and the joined payload never exist at once
+    return header(marks=marks) + frame
+
+
+def header(*, marks: bool) -> bytes:
+    """Return what stands before the zstd frame."""
+    name = CODEC.encode()
+    fixed = _FIXED.pack(_MAGIC, FRAME_VERSION, MARKS if marks else 0, len(name))
+    return fixed + name + _VERSION.pack(CODEC_VERSION)
+
+
+def unseal(data: bytes, *, max_bytes: int) -> tuple[bytes, bool]:
+    """Return the encoded state, and whether it holds marks.
+
+    Raises:
+        UnsupportedFormatError: A newer release or another codec wrote it.
+        CorruptCheckpointError: It is damaged, or claims more than `max_bytes`.
+    """
+    start, flags = _read_header(data)
+    if flags & ~MARKS:
+        raise UnsupportedFormatError(
+            "the payload uses a feature of a newer release; upgrade cloudckpt",
+            kind="newer-frame",
+            flags=flags,
+        )
+    return _decompress(memoryview(data)[start:], max_bytes), bool(flags & MARKS)
+
+
+def _read_header(data: bytes) -> tuple[int, int]:
+    if not data:
+        raise CorruptCheckpointError("the payload is empty", kind="truncated")
+    if data[: len(_MAGIC)] != _MAGIC[: len(data)]:
+        raise CorruptCheckpointError(
+            "this is not a payload of cloudckpt, or its beginning is damaged", kind="bad-magic"
+        )
+    if len(data) < _FIXED.size:
+        raise _cut_short(len(data))
+    _, version, flags, name_length = _FIXED.unpack_from(data)
+    if version > FRAME_VERSION:
+        raise UnsupportedFormatError(
+            "a newer release wrote the payload; upgrade cloudckpt",
+            kind="newer-frame",
+            frame_version=version,
+            newest_known=FRAME_VERSION,
+        )
+    if version < 1:
+        raise CorruptCheckpointError("the payload's header is damaged", kind="bad-header")
+    end = _FIXED.size + name_length + _VERSION.size
+    if len(data) < end:
+        raise _cut_short(len(data))
+    name = data[_FIXED.size : _FIXED.size + name_length].decode("ascii", "backslashreplace")
+    (codec_version,) = _VERSION.unpack_from(data, end - _VERSION.size)
+    if name != CODEC:
+        raise UnsupportedFormatError(
+            "the payload is in a codec that this release does not have; upgrade cloudckpt, "
+            "or load it where it was saved",
+            kind="unknown-codec",
+            codec=name,
+        )
+    if codec_version > CODEC_VERSION:
+        raise UnsupportedFormatError(
+            "the payload is in a newer version of the codec; upgrade cloudckpt",
+            kind="newer-codec",
+            codec=f"{name}/{codec_version}",
+            newest_known=f"{CODEC}/{CODEC_VERSION}",
+        )
+    return end, flags
+
+
+def _decompress(frame: memoryview, max_bytes: int) -> bytes:
+    from zstandard import ZstdDecompressor, ZstdError, get_frame_parameters
+
+    if not frame:
+        raise _cut_short(0)
+    try:
+        claimed: int = get_frame_parameters(frame).content_size
+    except ZstdError as error:
+        raise CorruptCheckpointError(
+            "the payload's zstd frame is damaged or cut short", kind="bad-frame"
+        ) from error
+    if claimed > min(max_bytes, len(frame) * _MOST_PER_BYTE):
+        raise CorruptCheckpointError(
+            "the payload claims to hold more than it may; if the state really is that large, raise max_bytes",
+            kind="too-large",
+            claimed=claimed,
+            max_bytes=max_bytes,
+        )
+    try:
+        # Without content the frame may still hold anything, so zero is not believed either.
+        encoded: bytes = ZstdDecompressor().decompress(frame, allow_extra_data=False)
+    except ZstdError as error:
+        raise _frame_error(error, len(frame)) from error
+    if len(encoded) != claimed:
+        raise CorruptCheckpointError("the payload is not of the size that it claims", kind="bad-frame")
+    return encoded
+
+
+def _frame_error(error: Exception, size: int) -> CorruptCheckpointError:
+    text = str(error)
+    if "unused data" in text:
+        return CorruptCheckpointError("there are bytes after the end of the payload", kind="trailing-bytes")
+    if "full frame" in text:
+        return _cut_short(size)
+    if "checksum" in text:
+        return CorruptCheckpointError("the payload's checksum does not match", kind="bad-checksum")
+    return CorruptCheckpointError("the payload's zstd frame is damaged", kind="bad-frame")
+
+
+def _cut_short(size: int) -> CorruptCheckpointError:
+    return CorruptCheckpointError("the payload is cut short", kind="truncated", size=size)

@@ -1,0 +1,114 @@
+"""One store's engine, with its wrappers, and the runner that drives it.
+
+Owns: what `Run` and `Store` share, and its end. Invariant: after a fork the child
+works on an engine and a loop of its own, and never closes what the parent uses.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from cloudckpt.clock import Clock
+from cloudckpt.commit import RunWriter
+from cloudckpt.effects import Effects
+from cloudckpt.errors import ClosedError
+from cloudckpt.runner import make_runner
+from cloudckpt.storage.contract import Storage
+from cloudckpt.storage.latency import LatencyStorage
+from cloudckpt.storage.probe import ensure_probed
+from cloudckpt.storage.retry import RetryingStorage, RetryPolicy
+
+T = TypeVar("T")
+
+
+class Core:
+    """Runs the protocol on one engine.
+
+    Args:
+        make: Makes the engine: once now, and again after a fork.
+        timeout: Seconds for which a request that failed in passing is tried again.
+        latency: Seconds added before every request.
+        clock: Where times come from.
+        probed: True when the store needs no probe.
+    """
+
+    def __init__(
+        self, make: Callable[[], Storage], *, timeout: float, latency: float, clock: Clock, probed: bool
+    ) -> None:
+        self._make = make
+        self._policy = RetryPolicy(deadline=timeout)
+        self._latency = latency
+        self._probed = probed
+        engine = make()
+        self.url = engine.url
+        self._runner = make_runner(blocking=engine.blocking, clock=clock)
+        self.storage = self._wrapped(engine)
+        self.closed = False
+        _cores.add(self)
+
+    @property
+    def effects(self) -> Effects:
+        """Time, chance and concurrency."""
+        return self._runner.effects
+
+    def call(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine of the protocol and wait for it."""
+        self.check_open(work)
+        return self._runner.call(work)
+
+    async def acall(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine of the protocol and await it."""
+        self.check_open(work)
+        return await self._runner.acall(work)
+
+    def writer(self, run_id: str, *, keep_last: int) -> RunWriter:
+        """Return a new claim to write a run."""
+        return RunWriter(
+            self.storage,
+            self.effects,
+            run_id,
+            keep_last=keep_last,
+            policy=self._policy,
+            prepare=self._prepare,
+        )
+
+    async def _prepare(self) -> None:
+        if not self._probed:
+            await ensure_probed(self.storage, self.effects)
+            self._probed = True
+
+    async def end(self) -> None:
+        """Close the engine; every later call raises `ClosedError`."""
+        self.closed = True
+        await self.storage.close()
+
+    def check_open(self, work: Coroutine[Any, Any, Any] | None = None) -> None:
+        """Raise `ClosedError` after the end; `work` is then let go."""
+        if self.closed:
+            if work is not None:
+                work.close()
+            raise ClosedError("the store was closed; open it again", url=self.url)
+
+    def renew(self) -> None:
+        """Take an engine of this process's own, in the child after a fork."""
+        self._inherited = self.storage  # kept, so that it never closes what the parent uses
+        self.storage = self._wrapped(self._make())
+
+    def _wrapped(self, storage: Storage) -> Storage:
+        if self._latency:
+            storage = LatencyStorage(storage, self._latency, self.effects)
+        return RetryingStorage(storage, self._policy, self.effects)
+
+
+_cores: weakref.WeakSet[Core] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for core in list(_cores):
+        core.renew()
+
+
+os.register_at_fork(after_in_child=_after_fork)
