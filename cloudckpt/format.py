@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import itertools
 import json
 import re
 from collections.abc import Mapping
@@ -25,12 +26,12 @@ from cloudckpt.errors import CorruptCheckpointError, InvalidInputError, Unsuppor
 from cloudckpt.keys import check_text
 from cloudckpt.model import FORMAT_VERSION, STATUSES, Entry, Extent, Manifest, Writer
 
+_json = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)
 _HEAD = b'{"digest":"'
 _REST = len(_HEAD) + 64 + 2
 _ENVELOPE = re.compile(rb'\{"digest":"([0-9a-f]{64})",(?=.)', re.DOTALL)
 _MANIFEST_FIELDS = frozenset(f.name for f in fields(Manifest)) - {"extra"} | {"format"}
 _ENTRY_FIELDS = frozenset(f.name for f in fields(Entry)) - {"extra", "cached"}
-_CHECKPOINTS = "checkpoints"
 
 MAX_INT = 2**63 - 1
 """Largest whole number in a manifest, either way from zero: other languages' JSON reads no more."""
@@ -38,7 +39,7 @@ MAX_INT = 2**63 - 1
 
 def canonical(value: object) -> bytes:
     """Return `value` as JSON whose bytes depend on nothing but the value."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode("ascii")
+    return _json.encode(value).encode("ascii")
 
 
 def seal(document: Mapping[str, Any]) -> bytes:
@@ -73,7 +74,8 @@ def unseal(data: bytes) -> dict[str, Any]:
 
 def encode_manifest(manifest: Manifest) -> bytes:
     """Return the manifest's bytes."""
-    rest = {
+    writer = manifest.writer
+    fields = {
         **manifest.extra,
         "format": FORMAT_VERSION,
         "run": manifest.run,
@@ -81,21 +83,32 @@ def encode_manifest(manifest: Manifest) -> bytes:
         "nonce": manifest.nonce,
         "epoch": manifest.epoch,
         "writer": {
-            "id": manifest.writer.id,
-            "host": manifest.writer.host,
-            "pid": manifest.writer.pid,
-            "since": _time_out(manifest.writer.since),
+            "id": writer.id,
+            "host": writer.host,
+            "pid": writer.pid,
+            "since": _time_out(writer.since),
         },
         "status": manifest.status,
         "recent": list(manifest.recent),
-        "inline": {key: base64.b64encode(data).decode() for key, data in manifest.inline.items()},
     }
-    # The entries are spliced in where sorting would put them, since they don't change.
-    entries = b",".join(_entry_bytes(entry) for entry in manifest.checkpoints)
-    before = canonical({key: value for key, value in rest.items() if key < _CHECKPOINTS})[1:-1]
-    after = canonical({key: value for key, value in rest.items() if key > _CHECKPOINTS})[1:]
-    comma = b"," if before else b""
-    return _sealed(b'{%b%b"%b":[%b],%b' % (before, comma, _CHECKPOINTS.encode(), entries, after))
+    riders = (
+        b'"%b":"%b"' % (key.encode("ascii"), base64.b64encode(data))  # neither needs escaping
+        for key, data in sorted(manifest.inline.items())
+    )
+    entries = (_entry_bytes(entry) for entry in manifest.checkpoints)
+    ready = {"checkpoints": b"[%b]" % b",".join(entries), "inline": b"{%b}" % b",".join(riders)}
+    return _sealed(_canonical_object(fields, ready))
+
+
+def _canonical_object(fields: Mapping[str, Any], ready: Mapping[str, bytes]) -> bytes:
+    """Return what `canonical` gives, where some values are canonical JSON already: the large ones."""
+    pieces: list[bytes] = []
+    for is_ready, group in itertools.groupby(sorted([*fields, *ready]), key=ready.__contains__):
+        if is_ready:
+            pieces += (b"%b:%b" % (canonical(key), ready[key]) for key in group)
+        else:
+            pieces.append(canonical({key: fields[key] for key in group})[1:-1])
+    return b"{%b}" % b",".join(pieces)
 
 
 def _entry_bytes(entry: Entry) -> bytes:

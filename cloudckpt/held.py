@@ -2,9 +2,9 @@
 
 Owns: the store of those who name none, and which handle a run's states are saved
 through. Invariants: a run has one handle at a time, that of its newest load or
-save; the number of handles is bounded; nothing outlives a fork, so that a child
-is never taken for its parent. What may be saved through a handle is for
-`state.py` to say.
+save, and the number of handles is bounded. After a fork both sides have them all:
+stores and handles know their process by themselves. What may be saved through a
+handle is for `state.py` to say.
 """
 
 from __future__ import annotations
@@ -39,22 +39,16 @@ class Held:
 
 
 class Process:
-    """The stores and the run handles of ready-made states; none of them outlives a fork."""
+    """The stores and the run handles of ready-made states. Safe from any thread."""
 
     def __init__(self) -> None:
-        self._inherited: list[object] = []
-        self._begin()
-        os.register_at_fork(after_in_child=self._forget)
-
-    def _begin(self) -> None:
-        self._lock = threading.Lock()
         self._stores: dict[str, Store] = {}
         self._runs: dict[tuple[int, str], Held] = {}
+        self._renew()
+        os.register_at_fork(after_in_child=self._renew)
 
-    def _forget(self) -> None:
-        # Kept, not dropped: a finalizer must not close connections that the parent uses.
-        self._inherited.append((self._stores, self._runs))
-        self._begin()
+    def _renew(self) -> None:
+        self._lock = threading.Lock()  # another thread may have held the old one at the fork
 
     def store(self, url: str) -> Store:
         """Return the process's store of that URL, opened again when somebody closed it."""

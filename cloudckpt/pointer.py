@@ -117,7 +117,8 @@ class Pointer:
                     token = await self._storage.replace(self._key, data, base.token)
                 return Base(new, token), True
             except (PreconditionFailedError, AmbiguousError, ThrottledError) as error:
-                doubtful = doubtful or isinstance(error, AmbiguousError)
+                # A 503 may hide a write that happened; only a refused condition is an answer.
+                doubtful = doubtful or not isinstance(error, PreconditionFailedError)
                 cause: StorageError = error
             except StorageError as error:
                 if doubtful:

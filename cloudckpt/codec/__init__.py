@@ -8,7 +8,8 @@ an error that names its path. It reads and writes no store.
     encoding.py    state to bytes                encoders.py    which encoder a value has
     decoding.py    bytes to state                faults.py      why a state is refused
     scalars.py     single values                 containers.py  collections
-    shapes.py      kinds of classes with fields  records.py     objects without their class
+    arrays.py      numpy                         records.py     objects without their class
+    shapes.py      which classes have fields     kinds.py       how each kind is put together
     registry.py    tags, versions, migrations    building.py    objects from records
     hints.py       type hints                    unknown.py     fields of a newer class
 """

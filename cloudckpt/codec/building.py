@@ -10,23 +10,20 @@ process knows; never a half-built object.
 from __future__ import annotations
 
 import typing
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 from cloudckpt.codec import hints, registry, unknown
 from cloudckpt.codec.hints import Context, Converter
+from cloudckpt.codec.kinds import MissingField, Shape
 from cloudckpt.codec.records import Record
-from cloudckpt.codec.shapes import MissingField, Shape, shape_of
+from cloudckpt.codec.shapes import shape_of
 from cloudckpt.codec.wire import Unsupported
 from cloudckpt.errors import SchemaError
 
+T = TypeVar("T")
+
 _converters: dict[Any, dict[str, Converter]] = {}
-
-
-def revive(record: Record) -> Any:
-    """Return an instance of the class that is registered under the record's tag, or the record."""
-    cls = registry.class_of(record.tag)
-    return record if cls is None else _build(cls, record)
 
 
 def fit(value: Any, hint: Any) -> Any:
@@ -35,16 +32,9 @@ def fit(value: Any, hint: Any) -> Any:
     Raises:
         SchemaError: It is something else, or its schema doesn't fit the class.
     """
-    try:
-        converter = hints.compile_hint(hint, Context(_build))
-        if converter is not None:
-            value = converter(value)
-    except RecursionError as error:
-        raise SchemaError(
-            "the objects are nested too deep to be built; load without a type, or raise "
-            "Python's recursion limit",
-            kind="too-deep",
-        ) from error
+    converter = _readable(hint, lambda: hints.compile_hint(hint, Context(build)))
+    if converter is not None:
+        value = converter(value)
     if not _is_instance(value, hint):
         raise SchemaError(
             f"asked for {_name(hint)}, stored is {_describe(value)}; load it with its own type",
@@ -53,7 +43,12 @@ def fit(value: Any, hint: Any) -> Any:
     return value
 
 
-def _build(hint: Any, record: Record) -> Any:
+def build(hint: Any, record: Record) -> Any:
+    """Return an instance of the class that `hint` names, or `record` when it is another class's.
+
+    Raises:
+        SchemaError: Its schema doesn't fit the class.
+    """
     cls: type = typing.get_origin(hint) or hint
     shape, version = _shape(cls, record)
     if shape is None:
@@ -93,10 +88,9 @@ def _shape(cls: type, record: Record) -> tuple[Shape | None, int]:
     """Return the class's shape when the record is one of it, and the version that it has now."""
     try:
         name, version = registry.identity(cls)
-        shape = shape_of(cls) if name == record.tag else None
-    except Unsupported as unsupported:
-        raise SchemaError(unsupported.reason, kind="unsupported-class", stored=record.tag) from None
-    return shape, version
+        return (shape_of(cls) if name == record.tag else None), version
+    except Unsupported:  # then nothing of this class was ever saved
+        return None, 0
 
 
 def _migrate(record: Record, version: int) -> Mapping[str, Any]:
@@ -133,19 +127,30 @@ def _field_converters(shape: Shape, hint: Any) -> dict[str, Converter]:
     try:
         known = _converters.get(hint)
     except TypeError:  # an argument of a generic hint is not hashable
-        return _compile_fields(shape, hint)
+        return _readable(hint, lambda: _compile_fields(shape, hint))
     if known is None:
         if len(_converters) > 4096:  # as with shapes
             _converters.clear()
-        known = _converters[hint] = _compile_fields(shape, hint)
+        known = _converters[hint] = _readable(hint, lambda: _compile_fields(shape, hint))
     return known
 
 
 def _compile_fields(shape: Shape, hint: Any) -> dict[str, Converter]:
-    context = Context(_build, owner=shape.cls)
+    context = Context(build, owner=shape.cls)
     found = hints.field_hints(shape, hint).items()
     compiled = {name: hints.compile_hint(field, context) for name, field in found}
     return {name: converter for name, converter in compiled.items() if converter is not None}
+
+
+def _readable(hint: Any, read: Callable[[], T]) -> T:
+    try:
+        return read()
+    except (SchemaError, RecursionError):
+        raise
+    except Exception as error:
+        raise SchemaError(
+            f"the type hints of {_name(hint)} can't be read; see the cause", kind="unreadable-hints"
+        ) from error
 
 
 def _is_instance(value: Any, hint: Any) -> bool:

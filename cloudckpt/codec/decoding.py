@@ -12,14 +12,16 @@ from __future__ import annotations
 import io
 from typing import Any, Final, TypeVar, overload
 
-from cloudckpt.codec import building, containers, frame, records, scalars, wire
+from cloudckpt.codec import arrays, building, containers, frame, records, registry, scalars, wire
 from cloudckpt.codec.frame import MAX_STATE_BYTES
 from cloudckpt.codec.wire import Mark
-from cloudckpt.errors import CorruptCheckpointError, DataError, UnsupportedFormatError
+from cloudckpt.errors import CorruptCheckpointError, DataError, SchemaError, UnsupportedFormatError
 
 T = TypeVar("T")
 
 _READ_SIZE: Final = 1 << 16
+_MANY: Final = 10_000
+_LOADERS: Final = {**containers.LOADERS, **arrays.LOADERS}
 
 
 @overload
@@ -43,24 +45,27 @@ def decode(data: bytes, type: Any = None, *, max_bytes: int = MAX_STATE_BYTES) -
         SchemaError: The bytes are intact, but not what was asked for.
     """
     encoded, marks = frame.unseal(data, max_bytes=max_bytes)
-    value = _unpack(encoded, marks=marks)
-    return value if type is None else building.fit(value, type)
+    try:
+        value = _unpack(encoded, marks=marks)
+        return value if type is None else building.fit(value, type)
+    except RecursionError as error:
+        raise SchemaError(
+            "the objects are nested too deep to be built; load without a type, "
+            "or raise Python's recursion limit",
+            kind="too-deep",
+        ) from error
 
 
 def _unpack(encoded: bytes, *, marks: bool) -> Any:
-    from msgpack import unpackb
-
-    reader = _Reader()
+    reader = _Reader(marks=marks)
     try:
         _check_structure(encoded)
-        value = unpackb(
-            encoded,
-            ext_hook=reader.extension,
-            list_hook=reader.container if marks else None,
-            strict_map_key=False,
-            unicode_errors="surrogatepass",
-        )
-    except (DataError, MemoryError):  # the machine's lack of memory is not the data's fault
+        try:
+            value = reader.read(encoded)
+        except _ManyValues:
+            reader = _Reader(marks=marks, guarded=True)
+            value = reader.read(encoded)
+    except (DataError, MemoryError, RecursionError):  # neither of the last two is the data's fault
         raise
     except Exception as error:
         raise CorruptCheckpointError(
@@ -85,21 +90,46 @@ def _check_structure(encoded: bytes) -> None:
         raise ValueError("bytes after the end of the value")
 
 
+class _ManyValues(Exception):  # noqa: N818 - asks for another attempt, and gets it
+    """There are enough values of our own that they could be made to slow a dict down."""
+
+
 class _Reader:
     """One call of `decode`: the unpacker's hooks.
+
+    msgpack's own keys can't be made to collide in number, but integers of any
+    size or tuples can. So a state with many values of our own is read with a
+    look at every dict, which others are spared.
 
     Attributes:
         open_marks: Marks that no container has taken up; none are left at the end.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, marks: bool, guarded: bool = False) -> None:
         self.open_marks = 0
+        self._marks = marks
+        self._guarded = guarded
+        self._values = 0
+        self._pattern_lengths = 0
+
+    def read(self, encoded: bytes) -> Any:
+        from msgpack import unpackb
+
+        return unpackb(
+            encoded,
+            ext_hook=self.extension,
+            list_hook=self.container if self._marks else None,
+            object_pairs_hook=self.checked_dict if self._guarded else None,
+            strict_map_key=False,
+            unicode_errors="surrogatepass",
+        )
 
     def extension(self, code: int, payload: bytes) -> Any:
         if code == wire.MARK:
             self.open_marks += 1
             (kind,) = payload
             return Mark(kind)
+        self._count()
         if code >= 0:
             from msgpack import ExtType
 
@@ -115,11 +145,33 @@ class _Reader:
         self.open_marks -= 1
         kind = items[0].kind
         if kind == wire.RECORD:
-            return building.revive(records.from_array(items))
-        load = containers.LOADERS.get(kind)
+            record = records.from_array(items)
+            cls = registry.class_of(record.tag)
+            if cls is None:  # its hash depends on its fields' names, whose hashes nobody knows
+                return record
+            self._count()
+            return building.build(cls, record)
+        self._count()
+        if kind == wire.PATTERN:
+            self._spend(items[1:2])
+        load = _LOADERS.get(kind)
         if load is None:
             raise _unknown(f"container {kind}")
         return load(items[1:])
+
+    def checked_dict(self, pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
+        containers.refuse_collisions([key for key, _ in pairs])
+        return dict(pairs)
+
+    def _count(self) -> None:
+        self._values += 1
+        if self._values > _MANY and not self._guarded:
+            raise _ManyValues
+
+    def _spend(self, pattern: list[Any]) -> None:
+        self._pattern_lengths += sum(map(len, pattern))
+        if self._pattern_lengths > containers.MAX_PATTERNS:
+            raise ValueError("more patterns than a state may hold")
 
 
 def _unknown(tag: str) -> UnsupportedFormatError:

@@ -9,16 +9,18 @@ falls back to its base's encoder, which would lose what makes it one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
-from cloudckpt.codec import containers, registry, scalars, unknown, wire
+from cloudckpt.codec import arrays, containers, registry, scalars, unknown, wire
 from cloudckpt.codec.containers import Container, Encoding
+from cloudckpt.codec.kinds import Shape
 from cloudckpt.codec.records import Record, to_array
 from cloudckpt.codec.scalars import Scalar
-from cloudckpt.codec.shapes import Shape, shape_of
+from cloudckpt.codec.shapes import shape_of
 from cloudckpt.codec.wire import Unsupported
 
 Encoder: TypeAlias = Callable[[Any, Encoding], Any]
+Kind: TypeAlias = Scalar | Container | Shape | type[Record]
 
 _NATIVE: Final = (dict, list, tuple, set, frozenset, str, bytes, bytearray, int, float, complex)
 _encoders: dict[type, Encoder] = {}
@@ -34,17 +36,12 @@ def encoder_of(cls: type) -> Encoder:
     if encoder is None:
         if len(_encoders) > 4096:  # classes made at run time would never be let go
             _encoders.clear()
-        encoder = _encoders[cls] = _make(kind_of(cls))
+        encoder = _encoders[cls] = _make(_kind_of(cls))
     return encoder
 
 
-def kind_of(cls: type) -> Scalar | Container | Shape | type[Record]:
-    """Return the row or shape that says how instances of exactly `cls` are carried.
-
-    Raises:
-        Unsupported: They are not.
-    """
-    kind = containers.CONTAINERS.get(cls) or scalars.find(cls) or shape_of(cls)
+def _kind_of(cls: type) -> Kind:
+    kind = containers.CONTAINERS.get(cls) or scalars.find(cls) or arrays.find(cls) or shape_of(cls)
     if kind is not None:
         return kind
     if cls is Record:
@@ -55,7 +52,7 @@ def kind_of(cls: type) -> Scalar | Container | Shape | type[Record]:
     raise Unsupported(f"{cls.__qualname__} is not serializable")
 
 
-def _make(kind: Scalar | Container | Shape | type[Record]) -> Encoder:
+def _make(kind: Kind) -> Encoder:
     if isinstance(kind, Scalar):
         code, dump = kind.code, kind.dump
         return lambda value, _: wire.extension(code, dump(value))
@@ -63,18 +60,16 @@ def _make(kind: Scalar | Container | Shape | type[Record]) -> Encoder:
         mark, items = wire.mark(kind.kind), kind.dump
         return lambda value, encoding: [mark, *items(value, encoding)]
     if isinstance(kind, Shape):
-        return _object_encoder(kind)
+        return _encode_object
     return lambda record, _: to_array(record.tag, record.version, dict(record.fields), record.unset)
 
 
-def _object_encoder(shape: Shape) -> Encoder:
-    def encode_object(value: Any, _: Encoding) -> Any:
-        if shape.strays(value):
-            raise Unsupported(_stray(shape))
-        name, version = registry.identity(shape.cls)
-        return to_array(name, version, _fields_of(shape, value), shape.unset(value))
-
-    return encode_object
+def _encode_object(value: Any, _: Encoding) -> Any:
+    shape: Any = shape_of(type(value))  # not kept: `register` may have changed it
+    if shape.strays(value):
+        raise Unsupported(_stray(shape))
+    name, version = registry.identity(type(value))
+    return to_array(name, version, _fields_of(shape, value), shape.unset(value))
 
 
 def _fields_of(shape: Shape, value: Any) -> dict[str, Any]:
@@ -92,45 +87,59 @@ def _stray(shape: Shape) -> str:
 # What follows serves `faults.py`: the same values, one level at a time.
 
 
-class _AsTheyCome:
-    """The order of a set's items, where it doesn't matter."""
+class Part(NamedTuple):
+    """A part of a value: what it adds to the path, itself, and how many levels deeper it is."""
+
+    suffix: str
+    value: Any
+    levels: int = 1
+
+
+class _Look:
+    """An encoding that writes nothing, so that neither order nor amounts matter."""
 
     def in_order(self, items: frozenset[Any] | set[Any]) -> list[Any]:
         return list(items)
 
+    def spend(self, pattern_length: int) -> None:
+        pass
+
 
 def strays_of(value: Any) -> Iterator[tuple[str, str]]:
     """Yield each attribute that would be lost, as what it adds to the path, and the reason."""
-    shape = None if _is_packed(value) else kind_of(type(value))
+    shape = None if _is_packed(value) else _kind_of(type(value))
     if isinstance(shape, Shape):
         yield from ((f".{name}", _stray(shape)) for name in shape.strays(value))
 
 
-def depth_of(value: Any) -> int:
-    """Return how many of msgpack's levels a container takes."""
-    return 2 if not _is_packed(value) and isinstance(kind_of(type(value)), Shape) else 1
-
-
-def parts_of(value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield each part of a value, with what it adds to the value's path.
+def parts_of(value: Any) -> Iterator[Part]:
+    """Yield each part of a value.
 
     Raises:
         Unsupported: The value itself can't be carried.
     """
     if _is_packed(value):
-        yield from _packed_parts(value)
+        yield from _packed_parts(value, 1)
         return
-    kind = kind_of(type(value))
+    kind = _kind_of(type(value))
     if isinstance(kind, Scalar):
         kind.dump(value)
     elif isinstance(kind, Container):
-        yield "", wire.mark(kind.kind)  # takes a level even when there are no items
-        yield from ((f"[{n}]", item) for n, item in enumerate(kind.dump(value, _AsTheyCome())))
+        yield Part("", wire.mark(kind.kind))  # takes a level even when there are no items
+        yield from _items_of(kind, value)
     elif isinstance(kind, Shape):
         registry.identity(kind.cls)
-        yield from ((f".{name}", item) for name, item in _fields_of(kind, value).items())
+        yield from (Part(f".{name}", item, 2) for name, item in _fields_of(kind, value).items())
     else:
-        yield from ((f".{name}", item) for name, item in value.fields.items())
+        yield from (Part(f".{name}", item, 2) for name, item in value.fields.items())
+
+
+def _items_of(container: Container, value: Any) -> Iterator[Part]:
+    for position, item in enumerate(container.dump(value, _Look())):
+        if container.is_mapping and type(item) is dict:
+            yield from _packed_parts(item, 2)
+        else:
+            yield Part(f"[{position}]", item)
 
 
 def _is_packed(value: Any) -> bool:
@@ -140,13 +149,13 @@ def _is_packed(value: Any) -> bool:
     return type(value) in {dict, list, memoryview, ExtType, Timestamp}
 
 
-def _packed_parts(value: Any) -> Iterator[tuple[str, Any]]:
+def _packed_parts(value: Any, levels: int) -> Iterator[Part]:
     if type(value) is dict:
         for position, (key, item) in enumerate(value.items()):
-            yield f" (key {position})", key
-            yield _suffix(key), item
+            yield Part(f" (key {position})", key, levels)
+            yield Part(_suffix(key), item, levels)
     elif type(value) is list:
-        yield from ((f"[{position}]", item) for position, item in enumerate(value))
+        yield from (Part(f"[{position}]", item, levels) for position, item in enumerate(value))
     elif type(value) is memoryview and not value.c_contiguous:
         raise Unsupported("a memoryview with gaps is not serializable; take bytes() of it")
 

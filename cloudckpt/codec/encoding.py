@@ -16,11 +16,12 @@ import hashlib
 from dataclasses import dataclass
 from typing import Any
 
-from cloudckpt.codec import faults, frame, registry
+from cloudckpt.codec import containers, faults, frame, registry
 from cloudckpt.codec.encoders import encoder_of
 from cloudckpt.codec.frame import CODEC, CODEC_VERSION, MAX_STATE_BYTES
 from cloudckpt.codec.records import Record
 from cloudckpt.codec.shapes import shape_of
+from cloudckpt.codec.wire import Unsupported
 from cloudckpt.errors import SerializationError
 
 
@@ -97,6 +98,7 @@ class _Encoding:
     def __init__(self) -> None:
         self.marks = False
         self._in_order: dict[int, list[Any]] = {}
+        self._pattern_lengths = 0
 
     def pack_whole(self, state: object) -> memoryview:
         packer = self._packer(autoreset=False)
@@ -120,6 +122,13 @@ class _Encoding:
         if found is None:
             found = self._in_order[id(items)] = sorted(items, key=self._packer(autoreset=True).pack)
         return found
+
+    def spend(self, pattern_length: int) -> None:
+        self._pattern_lengths += pattern_length
+        if self._pattern_lengths > containers.MAX_PATTERNS:
+            raise Unsupported(
+                f"patterns of more than {containers.MAX_PATTERNS} characters in a state are not serializable"
+            )
 
     def _packer(self, *, autoreset: bool) -> Any:
         from msgpack import Packer

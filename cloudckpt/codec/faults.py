@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from cloudckpt.codec import wire
-from cloudckpt.codec.encoders import depth_of, parts_of, strays_of
+from cloudckpt.codec.encoders import parts_of, strays_of
 from cloudckpt.codec.wire import Unsupported
 from cloudckpt.errors import SerializationError
 
@@ -44,6 +44,8 @@ def explain(state: object, cause: Exception) -> SerializationError:
     if not faults:
         if isinstance(cause, RuntimeError) and "changed size" in str(cause):
             return SerializationError("the state was changed by another thread while it was encoded")
+        if isinstance(cause, Unsupported):
+            return SerializationError(f"state: {cause.reason}", paths=("state",))
         return SerializationError("the state can't be encoded; see the cause", kind="refused-by-packer")
     lines = [f"{_shorten(path)}: {reason}" for path, reason in faults[:_SHOWN]]
     if len(faults) > _SHOWN:
@@ -80,9 +82,8 @@ def _look_at(visit: _Visit) -> Iterator[Fault | _Visit]:
     try:
         for suffix, reason in strays_of(value):
             yield Fault(path + suffix, reason)
-        depth = visit.depth + depth_of(value)
-        for suffix, part in parts_of(value):
-            yield _Visit(part, path + suffix, depth)
+        for suffix, part, levels in parts_of(value):
+            yield _Visit(part, path + suffix, visit.depth + levels)
     except Unsupported as unsupported:
         yield Fault(path, unsupported.reason)
     except Exception as error:  # noqa: BLE001 - an object's own code may raise anything when it is read

@@ -19,8 +19,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
+from cloudckpt.codec.kinds import Shape
 from cloudckpt.codec.records import Record
-from cloudckpt.codec.shapes import Shape, shape_of
+from cloudckpt.codec.shapes import shape_of
 from cloudckpt.codec.wire import Unsupported
 from cloudckpt.errors import SchemaError
 
@@ -47,27 +48,37 @@ _ITEMS: Final = (list, tuple, set, frozenset, collections.deque)
 
 def compile_hint(hint: Any, context: Context) -> Converter | None:
     """Return the function that builds what `hint` names inside a value, or None."""
+    hint = _unwrapped(hint, context)
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if isinstance(hint, str | typing.ForwardRef):
         return _refuse_records(hint)
-    if origin is not None and (origin in _WRAPPERS or getattr(origin, "__name__", "") == "ReadOnly"):
-        return compile_hint(args[0], context)
     if is_union(origin):
         return _chain([compile_hint(arg, context) for arg in args])
-    if hint is typing.Self:
-        hint = context.owner
     if isinstance(hint, typing.TypeVar):
         return _chain([compile_hint(arg, context) for arg in hint.__constraints__ or (hint.__bound__,)])
-    stands_for = getattr(hint, "__supertype__", None) or getattr(hint, "__value__", None)
-    if stands_for is not None:  # NewType, and an alias made by the `type` statement
-        return compile_hint(stands_for, context)
+    if type(hint).__name__ == "TypeAliasType":  # made by the `type` statement; it may name itself
+        return _when_needed(lambda: compile_hint(hint.__value__, context))
     cls = origin or hint
     return _compile_class(cls, hint, args, context) if isinstance(cls, type) else None
 
 
+def _unwrapped(hint: Any, context: Context) -> Any:
+    """Return the hint without what says nothing about the class of the value."""
+    while True:
+        origin = typing.get_origin(hint)
+        if isinstance(hint, typing.NewType):
+            hint = hint.__supertype__
+        elif hint is typing.Self:
+            hint = context.owner
+        elif origin is not None and (origin in _WRAPPERS or getattr(origin, "__name__", "") == "ReadOnly"):
+            hint = typing.get_args(hint)[0]
+        else:
+            return hint
+
+
 def _compile_class(cls: type, hint: Any, args: tuple[Any, ...], context: Context) -> Converter | None:
     if typing.is_typeddict(cls):
-        return _in_typed_dict(cls, context)
+        return _when_needed(lambda: _in_typed_dict(cls, context))  # it may name itself
     if _has_fields(cls):
         return lambda value: context.build(hint, value) if type(value) is Record else value
     if cls is bytearray:
@@ -96,6 +107,18 @@ def _has_fields(cls: type) -> bool:
         return shape_of(cls) is not None
     except Unsupported:  # then nothing of this class was ever saved
         return False
+
+
+def _when_needed(compile_it: Callable[[], Converter | None]) -> Converter:
+    compiled: list[Converter | None] = []
+
+    def convert(value: Any) -> Any:
+        if not compiled:
+            compiled.append(compile_it())
+        converter = compiled[0]
+        return value if converter is None else converter(value)
+
+    return convert
 
 
 def _chain(converters: list[Converter | None]) -> Converter | None:
@@ -150,7 +173,8 @@ def _in_mapping(key: Converter | None, value: Converter | None) -> Converter | N
             return mapping
         pairs = [(key(k) if key else k, value(v) if value else v) for k, v in mapping.items()]
         mapping.clear()  # in place, so that an OrderedDict or a defaultdict stays one
-        dict.update(mapping, pairs)
+        for k, v in pairs:
+            mapping[k] = v
         return mapping
 
     return convert
@@ -217,7 +241,8 @@ def class_hints(cls: type) -> Mapping[str, Any]:
 def _resolve_singly(cls: type, names: dict[str, Any]) -> dict[str, Any]:
     hints: dict[str, Any] = {}
     for base in reversed(cls.__mro__):
-        scope = {**vars(sys.modules.get(base.__module__, types)), **names}
+        # `make_dataclass` says typing.Any in a module that may not have imported typing.
+        scope = {"typing": typing, **vars(sys.modules.get(base.__module__, types)), **names}
         for name, hint in inspect.get_annotations(base).items():
             holder = types.SimpleNamespace(__annotations__={name: hint})
             try:

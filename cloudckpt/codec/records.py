@@ -109,10 +109,10 @@ def from_array(array: list[Any]) -> Record:
         and type(version) is int
         and version > 0
         and type(fields) is dict
-        and all(type(name) is str for name in fields)
+        and {str}.issuperset(map(type, fields))
         and len(rest) <= 1
         and type(unset) is list
-        and all(type(name) is str for name in unset)
+        and {str}.issuperset(map(type, unset))
     )
     if not well_formed:
         raise ValueError("not a record")

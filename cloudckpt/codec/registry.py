@@ -8,11 +8,11 @@ and the newest step ends at the class's own version. It builds nothing.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias, TypeVar
 
-from cloudckpt.codec.shapes import shape_of
+from cloudckpt.codec import shapes
 from cloudckpt.codec.wire import Unsupported
 from cloudckpt.errors import InvalidInputError
 
@@ -42,31 +42,37 @@ _schemas: dict[str, _Schema] = {}
 _names: dict[type, str] = {}
 
 
-def register(tag: str) -> Callable[[_C], _C]:
+def register(
+    tag: str,
+    *,
+    exclude: Collection[str] = (),
+    to_fields: Callable[[Any], Mapping[str, Any]] | None = None,
+    from_fields: Callable[[dict[str, Any]], Any] | None = None,
+) -> Callable[[_C], _C]:
     """Declare the tag that instances of a class are saved with and come back by.
 
     An instance of a registered class comes back as one wherever it is in a
     state; others need a type hint that names them. It goes above the decorator
-    that makes the class, such as `dataclass`.
+    that makes the class, such as `dataclass`. A class without fields, or
+    somebody else's, is carried by two functions:
+    ``register("frame/v1", to_fields=..., from_fields=...)(DataFrame)``.
 
     Args:
         tag: A name, or ``name/vN`` with the version of the class's fields. Without
             a version it is where the last migration of the name leads, else 1.
+        exclude: Fields (or private attributes) that are never saved and come back
+            as their default.
+        to_fields: Takes an instance of exactly this class, returns what is saved:
+            anything that can be, by name.
+        from_fields: Takes what `to_fields` returned, returns the instance.
 
     Raises:
         InvalidInputError: The tag is another class's, it names an older version than
-            a migration leads to, or the class has no fields.
+            a migration leads to, or the class can't be carried like that.
     """
     name, version = _parse(tag)
 
     def declare(cls: _C) -> _C:
-        if not _has_fields(cls):
-            raise InvalidInputError(
-                "only a class with fields can be registered: a dataclass, an enum, a namedtuple, a pydantic, "
-                "msgspec or attrs class; write the decorator above the one that makes it",
-                tag=tag,
-                type=cls.__qualname__,
-            )
         schema = _schemas.setdefault(name, _Schema())
         if schema.cls is not None and not _same(schema.cls, cls):
             raise InvalidInputError(
@@ -76,6 +82,7 @@ def register(tag: str) -> Callable[[_C], _C]:
                 refused=cls.__qualname__,
             )
         _check(name, version, schema.steps)
+        _declare_shape(cls, exclude, to_fields, from_fields)
         schema.cls, schema.version = cls, version
         _names[cls] = name
         return cls
@@ -90,11 +97,25 @@ def _parse(tag: str) -> tuple[str, int | None]:
     return match["name"], int(match["version"]) if match["version"] else None
 
 
-def _has_fields(cls: type) -> bool:
+def _declare_shape(
+    cls: type,
+    exclude: Collection[str],
+    to_fields: Callable[[Any], Mapping[str, Any]] | None,
+    from_fields: Callable[[dict[str, Any]], Any] | None,
+) -> None:
+    if to_fields is not None and from_fields is not None:
+        shapes.carry_by(cls, to_fields, from_fields)
+        return
+    if to_fields is not None or from_fields is not None:
+        raise InvalidInputError("to_fields and from_fields go together")
     try:
-        return shape_of(cls) is not None
+        shapes.exclude(cls, exclude)
     except Unsupported as unsupported:
-        raise InvalidInputError(unsupported.reason) from None
+        raise InvalidInputError(
+            f"{unsupported.reason}; a class is registered by its fields, below the decorator that makes them "
+            "(dataclass, attrs), or by to_fields and from_fields",
+            type=cls.__qualname__,
+        ) from None
 
 
 def migration(name: str, old: int, new: int) -> Callable[[_S], _S]:

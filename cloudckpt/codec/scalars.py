@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import uuid
     from decimal import Decimal
     from fractions import Fraction
+    from pathlib import PurePath
     from zoneinfo import ZoneInfo
 
 _COMPLEX: Final = struct.Struct(">dd")
@@ -34,6 +35,12 @@ _LENGTH: Final = struct.Struct(">I")
 
 _FIXED_ZONE, _NAMED_ZONE, _REGION = b"\x01", b"\x02", b"\x03"
 _REGION_NAME: Final = re.compile(r"[A-Za-z0-9_+-]+(?:/[A-Za-z0-9_+-]+)*")
+
+# A path's and an address's class is its place in these; they only ever grow at the end.
+_PATHS: Final = ("PurePosixPath", "PureWindowsPath", "PosixPath", "WindowsPath")
+_IPS: Final = (
+    "IPv4Address", "IPv6Address", "IPv4Network", "IPv6Network", "IPv4Interface", "IPv6Interface"
+)  # fmt: skip
 
 # The greatest common divisor takes time in the square of the length.
 _MAX_FRACTION_BYTES: Final = 4096
@@ -49,10 +56,11 @@ class Scalar(NamedTuple):
 
 def find(cls: type) -> Scalar | None:
     """Return the row of exactly this class, not of a subclass."""
-    scalar = SCALARS.get(f"{cls.__module__}.{cls.__qualname__}")
-    if scalar is None or getattr(sys.modules.get(cls.__module__), cls.__qualname__, None) is not cls:
+    if cls is type(...):  # the one whose name leads to nothing
+        return SCALARS["builtins.ellipsis"]
+    if getattr(sys.modules.get(cls.__module__), cls.__qualname__, None) is not cls:
         return None
-    return scalar
+    return SCALARS.get(f"{cls.__module__}.{cls.__qualname__}")
 
 
 def _dump_int(value: int) -> bytes:
@@ -202,6 +210,39 @@ def _load_fraction(payload: bytes) -> Fraction:
     return Fraction(_load_int(top), _load_int(bottom))
 
 
+def _dump_path(value: PurePath) -> bytes:
+    text = str(value)
+    if type(value)(text) != value:
+        raise Unsupported("a path that its own text does not name is not serializable")
+    return _PATHS.index(type(value).__name__).to_bytes() + text.encode("utf-8", "surrogatepass")
+
+
+def _load_path(payload: bytes) -> PurePath:
+    import pathlib
+
+    name, text = _PATHS[payload[0]], payload[1:].decode("utf-8", "surrogatepass")
+    if name == type(pathlib.Path()).__name__:
+        return pathlib.Path(text)
+    # A concrete path of another system can't exist here, so it is a pure one.
+    return pathlib.PureWindowsPath(text) if "Windows" in name else pathlib.PurePosixPath(text)
+
+
+def _dump_ip(value: Any) -> bytes:
+    return _IPS.index(type(value).__name__).to_bytes() + str(value).encode("ascii")
+
+
+def _load_ip(payload: bytes) -> Any:
+    import ipaddress
+
+    return getattr(ipaddress, _IPS[payload[0]])(payload[1:].decode("ascii"))
+
+
+def _load_ellipsis(payload: bytes) -> Any:
+    if payload:
+        raise ValueError("an ellipsis with content")
+    return ...
+
+
 SCALARS: Final[dict[str, Scalar]] = {
     "builtins.int": Scalar(wire.INT, _dump_int, _load_int),
     "builtins.complex": Scalar(wire.COMPLEX, _dump_complex, _load_complex),
@@ -214,6 +255,13 @@ SCALARS: Final[dict[str, Scalar]] = {
     "uuid.UUID": Scalar(wire.UUID, _dump_uuid, _load_uuid),
     "decimal.Decimal": Scalar(wire.DECIMAL, _dump_decimal, _load_decimal),
     "fractions.Fraction": Scalar(wire.FRACTION, _dump_fraction, _load_fraction),
+    "builtins.ellipsis": Scalar(wire.ELLIPSIS, lambda _: b"", _load_ellipsis),
+    **{f"ipaddress.{name}": Scalar(wire.IP, _dump_ip, _load_ip) for name in _IPS},
+    **{
+        f"{module}.{name}": Scalar(wire.PATH, _dump_path, _load_path)
+        for name in _PATHS
+        for module in ("pathlib", "pathlib._local")  # where the classes are in 3.13
+    },
 }
 
 LOADERS: Final = {scalar.code: scalar.load for scalar in SCALARS.values()}

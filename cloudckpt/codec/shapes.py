@@ -1,272 +1,27 @@
-"""How an object with fields is taken apart and put together again, by kind of class.
+"""Which classes have fields, and what was declared about them.
 
-Owns: the kinds, and how each is recognised: by what its library leaves on the
-class, so that none of these libraries is imported. Invariant: an instance is
-put together without its own `__init__`, `__post_init__` or validators, as
-`copy` and `pickle` do it, so that a field comes back as it was saved and not as
-a constructor would like it. (A msgspec struct can't be made without its
-`__post_init__`; its fields are put back afterwards.) What such code sets beside
-the fields would be missing after a load, so it is refused at the save.
+Owns: recognising the kind of a class by what its library leaves on it, and the
+shapes that were found. Invariant: a class has one shape, until something new is
+declared about it.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import enum
-import sys
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
-from functools import cached_property
-from inspect import getattr_static
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, Final
 
-from cloudckpt.codec import unknown
+from cloudckpt.codec import kinds
+from cloudckpt.codec.kinds import Shape
 from cloudckpt.codec.wire import Unsupported
-
-EXCLUDE: Final = ("cloudckpt", "exclude")
-"""Key and value in a field's metadata: never saved, and its default after a load."""
-
-
-class MissingField(Exception):  # noqa: N818 - on its way to a SchemaError
-    """A field has neither a stored value nor a default."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
-        self.name = name
-
-
-class Shape(ABC):
-    """A class with fields.
-
-    Attributes:
-        cls: The class; Any, since each kind has attributes of its own.
-        names: Its fields in order, without those that are never saved.
-        hidden: Fields that are never saved.
-    """
-
-    def __init__(self, cls: type, names: Iterable[str], hidden: Iterable[str] = ()) -> None:
-        self.cls: Any = cls
-        self.hidden = frozenset(hidden)
-        self.names = tuple(name for name in names if name not in self.hidden)
-        self._expected = {*self.names, *self.hidden, unknown.ATTRIBUTE}
-
-    def read(self, value: Any) -> dict[str, Any]:
-        """Return the fields of `value` by name."""
-        return {name: getattr(value, name) for name in self.names}
-
-    def unset(self, _: Any) -> tuple[str, ...]:
-        """Return the names of fields that hold a default that nobody set."""
-        return ()
-
-    def strays(self, value: Any) -> list[str]:
-        """Return the names of attributes that would be lost, as they are no fields."""
-        attributes = getattr(value, "__dict__", None)
-        if not attributes or attributes.keys() <= self._expected:
-            return []
-        return [name for name in attributes if name not in self._expected and not _is_cached(self.cls, name)]
-
-    def knows(self, name: str) -> bool:
-        """Whether a stored field of this name has its place in the class."""
-        return name in self.names
-
-    def hints(self) -> Mapping[str, Any] | None:
-        """Return the fields' types where their library has resolved them, else None."""
-        return None
-
-    @abstractmethod
-    def create(self, values: Mapping[str, Any], unset: Iterable[str]) -> Any:
-        """Return a new instance with these values, and defaults for what they lack.
-
-        Raises:
-            MissingField: A field has no default.
-        """
-
-
-class _Attributes(Shape):
-    """A dataclass or an attrs class: every field is an attribute."""
-
-    def __init__(
-        self, cls: type, defaults: Mapping[str, Callable[[Any], Any] | None], hidden: Iterable[str]
-    ) -> None:
-        super().__init__(cls, defaults, hidden)
-        self._defaults = defaults
-        for name in self.hidden:
-            if defaults[name] is None:
-                raise Unsupported(f"the field {name} of {cls.__qualname__} is excluded but has no default")
-
-    def create(self, values: Mapping[str, Any], _: Iterable[str]) -> Any:
-        instance = self.cls.__new__(self.cls)
-        for name, value in values.items():
-            object.__setattr__(instance, name, value)
-        for name, default in self._defaults.items():
-            if name not in values:
-                if default is None:
-                    raise MissingField(name)
-                object.__setattr__(instance, name, default(instance))
-        return instance
-
-
-def _dataclass(cls: type) -> Shape:
-    fields = dataclasses.fields(cls)
-    defaults = {field.name: _dataclass_default(field) for field in fields}
-    return _Attributes(cls, defaults, _excluded(fields))
-
-
-def _dataclass_default(field: dataclasses.Field[Any]) -> Callable[[Any], Any] | None:
-    factory = field.default_factory
-    if factory is not dataclasses.MISSING:
-        return lambda _: factory()
-    if field.default is not dataclasses.MISSING:
-        return lambda _: field.default
-    return None
-
-
-def _attrs(cls: Any) -> Shape:
-    fields = cls.__attrs_attrs__
-    defaults = {field.name: _attrs_default(field) for field in fields}
-    return _Attributes(cls, defaults, _excluded(fields))
-
-
-def _attrs_default(field: Any) -> Callable[[Any], Any] | None:
-    nothing, factory = sys.modules["attr"].NOTHING, sys.modules["attr"].Factory
-    if field.default is nothing:
-        return None
-    if not isinstance(field.default, factory):
-        return lambda _: field.default
-    if field.default.takes_self:
-        factory_of_instance: Callable[[Any], Any] = field.default.factory
-        return factory_of_instance
-    return lambda _: field.default.factory()
-
-
-def _excluded(fields: Iterable[Any]) -> list[str]:
-    key, word = EXCLUDE
-    return [field.name for field in fields if field.metadata.get(key) == word]
-
-
-class _Model(Shape):
-    """A pydantic model, with its extra and private values under their own names."""
-
-    def __init__(self, cls: Any) -> None:
-        super().__init__(cls, cls.__pydantic_fields__)
-        self._private = cls.__private_attributes__
-        self._takes_extra = cls.model_config.get("extra") == "allow"
-
-    def read(self, value: Any) -> dict[str, Any]:
-        fields = {name: value.__dict__[name] for name in self.names}
-        return {**fields, **(value.__pydantic_extra__ or {}), **(value.__pydantic_private__ or {})}
-
-    def unset(self, value: Any) -> tuple[str, ...]:
-        given = value.__pydantic_fields_set__
-        return tuple(name for name in self.names if name not in given)
-
-    def knows(self, name: str) -> bool:
-        return name in self.names or name in self._private or (self._takes_extra and name[:1] != "_")
-
-    def hints(self) -> Mapping[str, Any]:
-        return {name: field.annotation for name, field in self.cls.__pydantic_fields__.items()}
-
-    def create(self, values: Mapping[str, Any], unset: Iterable[str]) -> Any:
-        stored = dict.fromkeys(name for name in values if name not in self._private)
-        fields = {name: values[name] for name in self.names if name in values}
-        for name, field in self.cls.__pydantic_fields__.items():
-            if name not in fields:
-                if field.is_required():
-                    raise MissingField(name)
-                fields[name] = field.get_default(call_default_factory=True, validated_data=fields)
-        extra = {name: values[name] for name in stored if name not in fields}
-        instance = self.cls.__new__(self.cls)
-        instance.__setstate__(
-            {
-                "__dict__": {name: fields[name] for name in self.names},
-                "__pydantic_fields_set__": stored.keys() - set(unset),
-                "__pydantic_extra__": extra if self._takes_extra else None,
-                "__pydantic_private__": self._private_values(values),
-            }
-        )
-        return instance
-
-    def _private_values(self, values: Mapping[str, Any]) -> dict[str, Any] | None:
-        if not self._private:
-            return None
-        undefined = sys.modules["pydantic_core"].PydanticUndefined
-        found = {
-            name: values[name] if name in values else attribute.get_default()
-            for name, attribute in self._private.items()
-        }
-        return {name: value for name, value in found.items() if value is not undefined}
-
-
-class _Struct(Shape):
-    """A msgspec struct."""
-
-    def __init__(self, cls: Any) -> None:
-        super().__init__(cls, cls.__struct_fields__)
-        self._msgspec = sys.modules["msgspec"]
-        with_default = self.names[len(self.names) - len(cls.__struct_defaults__) :]
-        defaults = dict(zip(with_default, cls.__struct_defaults__, strict=True))
-        nothing, unset = self._msgspec.NODEFAULT, self._msgspec.UNSET
-        self._required = [name for name in self.names if defaults.get(name, nothing) is nothing]
-        self._may_be_unset = [name for name in self.names if defaults.get(name) is unset]
-
-    def read(self, value: Any) -> dict[str, Any]:
-        fields = super().read(value)
-        for name in self._may_be_unset:
-            if fields[name] is self._msgspec.UNSET:
-                del fields[name]
-        return fields
-
-    def create(self, values: Mapping[str, Any], _: Iterable[str]) -> Any:
-        for name in self._required:
-            if name not in values:
-                raise MissingField(name)
-        instance = self.cls(**values)
-        for name, value in values.items():
-            self._msgspec.structs.force_setattr(instance, name, value)
-        return instance
-
-
-class _Named(Shape):
-    """A namedtuple."""
-
-    def __init__(self, cls: Any) -> None:
-        super().__init__(cls, cls._fields)
-        self._defaults = cls._field_defaults
-
-    def strays(self, value: Any) -> list[str]:
-        return [name for name in getattr(value, "__dict__", ()) if not _is_cached(self.cls, name)]
-
-    def read(self, value: Any) -> dict[str, Any]:
-        return dict(zip(self.names, tuple(value), strict=True))
-
-    def create(self, values: Mapping[str, Any], _: Iterable[str]) -> Any:
-        found = {**self._defaults, **values}
-        for name in self.names:
-            if name not in found:
-                raise MissingField(name)
-        return tuple.__new__(self.cls, [found[name] for name in self.names])
-
-
-class _Member(Shape):
-    """A member of an enum: by name, or by value where flags are combined."""
-
-    def __init__(self, cls: type[enum.Enum]) -> None:
-        super().__init__(cls, ("value",) if issubclass(cls, enum.Flag) else ("name",))
-
-    def strays(self, _: Any) -> list[str]:
-        return []
-
-    def create(self, values: Mapping[str, Any], _: Iterable[str]) -> Any:
-        for name in self.names:
-            if name not in values:
-                raise MissingField(name)
-        return self.cls(values["value"]) if "value" in values else self.cls[values["name"]]
-
 
 _NATIVE: Final = (
     dict, list, tuple, set, frozenset, str, bytes, bytearray, int, float, complex, BaseException
 )  # fmt: skip
-_shapes: dict[type, Shape | None] = {}
+
+_declared: dict[type, Shape] = {}
+_found: dict[type, Shape | None] = {}
 
 
 def shape_of(cls: type) -> Shape | None:
@@ -275,36 +30,61 @@ def shape_of(cls: type) -> Shape | None:
     Raises:
         Unsupported: It is one, but its instances can't be carried whole.
     """
-    if cls not in _shapes:
-        if len(_shapes) > 4096:  # classes made at run time would never be let go
-            _shapes.clear()
-        _shapes[cls] = _find(cls)
-    return _shapes[cls]
+    shape = _declared.get(cls)
+    if shape is not None:
+        return shape
+    if cls not in _found:
+        if len(_found) > 4096:  # classes made at run time would never be let go
+            _found.clear()
+        _found[cls] = _find(cls, ())
+    return _found[cls]
 
 
-def _find(cls: Any) -> Shape | None:
+def exclude(cls: type, names: Collection[str]) -> None:
+    """Declare fields of `cls` that are never saved.
+
+    Raises:
+        Unsupported: One of them has no default, or the class has no such field.
+    """
+    whole, shape = _find(cls, ()), _find(cls, names)
+    if whole is None or shape is None:
+        raise Unsupported(f"{cls.__qualname__} has no fields")
+    for name in names:
+        if not whole.knows(name):
+            raise Unsupported(f"{cls.__qualname__} has no field {name}")
+    _declared[cls] = shape
+
+
+def carry_by(
+    cls: type, to_fields: Callable[[Any], Any], from_fields: Callable[[dict[str, Any]], Any]
+) -> None:
+    """Declare the functions by which instances of exactly `cls` are carried."""
+    _declared[cls] = kinds.Foreign(cls, to_fields, from_fields)
+
+
+def _find(cls: Any, hidden: Iterable[str]) -> Shape | None:
     if issubclass(cls, enum.Enum):
-        return _Member(cls) if cls is not enum.Enum else None
+        return kinds.Member(cls, hidden) if cls.__members__ else None
     if issubclass(cls, tuple) and hasattr(cls, "_fields") and hasattr(cls, "_make"):
-        return _Named(cls)
-    if hasattr(cls, "__struct_fields__"):
-        return _Struct(cls)
-    kind = _attributes_kind(cls)
-    if kind is not None and issubclass(cls, _NATIVE):
-        base = next(native.__name__ for native in _NATIVE if issubclass(cls, native))
-        raise Unsupported(f"{cls.__qualname__} has fields and is a {base} too, which is not serializable")
-    return None if kind is None else kind(cls)
+        return kinds.Named(cls, hidden)
+    kind = _kind(cls)
+    if kind is None:
+        return None
+    base = next((native for native in _NATIVE if issubclass(cls, native)), None)
+    if base is not None:
+        raise Unsupported(
+            f"{cls.__qualname__} has fields and is a {base.__name__} too, which is not serializable"
+        )
+    return kind(cls, hidden)
 
 
-def _attributes_kind(cls: type) -> Callable[[Any], Shape] | None:
-    if dataclasses.is_dataclass(cls):
-        return _dataclass
+def _kind(cls: Any) -> Callable[[Any, Iterable[str]], Shape] | None:
+    if dataclasses.is_dataclass(cls):  # before pydantic, whose dataclasses look like models too
+        return kinds.of_dataclass
     if hasattr(cls, "__attrs_attrs__"):
-        return _attrs
-    if hasattr(cls, "__pydantic_fields__") and hasattr(cls, "model_config"):
-        return _Model
+        return kinds.of_attrs
+    if hasattr(cls, "__struct_fields__"):
+        return kinds.Struct
+    if hasattr(cls, "__pydantic_fields__"):
+        return kinds.Model
     return None
-
-
-def _is_cached(cls: type, name: str) -> bool:
-    return isinstance(getattr_static(cls, name, None), cached_property)

@@ -32,11 +32,26 @@ TIMEZONE: Final = -9
 UUID: Final = -10
 DECIMAL: Final = -11
 FRACTION: Final = -12
+PATH: Final = -13
+IP: Final = -14
+ELLIPSIS: Final = -15
 
 TUPLE: Final = 1
 SET: Final = 2
 FROZENSET: Final = 3
 RECORD: Final = 4
+RANGE: Final = 5
+SLICE: Final = 6
+PATTERN: Final = 7
+DEQUE: Final = 8
+ORDERED_DICT: Final = 9
+COUNTER: Final = 10
+DEFAULT_DICT: Final = 11
+CHAIN_MAP: Final = 12
+MAPPING_PROXY: Final = 13
+NAMESPACE: Final = 14
+ARRAY: Final = 15
+NUMPY_SCALAR: Final = 16
 
 MAX_DEPTH: Final = 1023
 """How many containers a value may be inside of; an object with fields counts as two."""

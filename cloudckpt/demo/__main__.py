@@ -36,6 +36,8 @@ def main() -> int:
     except CloudckptError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        return 130
     return 0 if ok else 1
 
 

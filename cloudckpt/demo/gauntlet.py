@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 import cloudckpt
 from cloudckpt.demo import survey
@@ -105,32 +105,26 @@ class Outcome:
         )
 
 
-class Watcher(Protocol):
-    """Is told what happens, as it happens."""
+class Watcher:
+    """Is told what happens, as it happens; this one keeps it to itself."""
 
     def begun(self, url: str, run: str, *, modules: int, kills: int, seed: int) -> None:
         """The demo starts."""
-        ...
 
     def undisturbed(self, steps: int, seconds: float) -> None:
         """The run without kills has ended."""
-        ...
 
     def loaded(self, worker: str, pid: int, step: int) -> None:
         """An agent has loaded the run and goes on at `step`."""
-        ...
 
     def saved(self, worker: str, steps: int) -> None:
         """A save has returned, of a state with `steps` steps done."""
-        ...
 
     def killed(self, kill: Kill) -> None:
         """An agent is dead."""
-        ...
 
     def resumed(self, kill: Kill) -> None:
         """The run that `kill` interrupted goes on."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +226,8 @@ def run_demo(
 
     Raises:
         InvalidInputError: More kills than modules, or a store inside one process.
-        DemoError: An agent failed by itself.
+        UnsupportedStoreError: Nothing serves the URL.
+        DemoError: An agent failed by itself; a note has all that it said.
     """
     if not 0 <= kills <= modules:
         raise InvalidInputError("ask for at most one kill a module", kills=kills, modules=modules)
@@ -306,6 +301,7 @@ def _typical(marks: Sequence[Mark]) -> Times:
 @contextmanager
 def _store(url: str | None) -> Iterator[str]:
     if url is not None:
+        cloudckpt.open(url).close()  # a URL that nothing serves is better told here than by an agent
         yield url if "://" in url else str(Path(url).absolute())  # the agents work in other folders
         return
     folder = tempfile.mkdtemp(prefix="cloudckpt-demo-store-")

@@ -81,8 +81,10 @@ class Agent:
             yield self.last
         if not self.killed and (self.last is None or self.last.at != "done"):
             self._complaints.seek(0)
-            why = self._complaints.read().strip()[-2000:] or f"nothing for {SILENCE:.0f} s"
-            raise DemoError(f"the agent ended by itself: {why}")
+            said = self._complaints.read().strip() or f"it did nothing for {SILENCE:.0f} s"
+            error = DemoError(f"the agent ended by itself: {said.splitlines()[-1]}")
+            error.add_note(said)
+            raise error
 
     def kill(self) -> None:
         """Send SIGKILL: the process gets no chance to end anything."""

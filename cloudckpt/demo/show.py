@@ -135,9 +135,9 @@ class Teller(Watcher):
             f"  {worker} (pid {pid}) " + (f"resumes at step {step}" if step else "begins at step 0")
         )
 
-    def saved(self, worker: str, step: int) -> None:  # noqa: ARG002 - the bar is the run's, not a worker's
+    def saved(self, worker: str, steps: int) -> None:  # noqa: ARG002 - the bar is the run's, not a worker's
         """Move the bar."""
-        self._screen.advance(step)
+        self._screen.advance(steps)
 
     def killed(self, kill: Kill) -> None:
         """Say where a kill fell."""
@@ -145,29 +145,31 @@ class Teller(Watcher):
 
     def resumed(self, kill: Kill) -> None:
         """Say what a kill cost."""
-        cost = (
-            "nothing was lost: the save had landed"
-            if kill.redone == 0
-            else f"{kill.redone} step is done again"
-        )
-        self._screen.say(f"    {cost}", "green" if kill.redone in (0, 1) else "bold red")
+        cost = {0: "nothing is lost: the save had landed", 1: "one step is done again"}
+        if kill.redone in cost:
+            self._screen.say(f"    {cost[kill.redone]}", "green")
+        else:
+            self._screen.say(
+                f"    {kill.redone} steps were begun after the last one that is saved", "bold red"
+            )
 
     def finished(self, outcome: Outcome) -> None:
         """Show the table and the verdict."""
         self._screen.say("")
         self._screen.table(HEADERS, [_row(kill) for kill in outcome.kills])
-        redone = sum(kill.redone or 0 for kill in outcome.kills)
+        made, redone = len(outcome.kills), sum(kill.redone or 0 for kill in outcome.kills)
         self._screen.say(
-            f"\n{len(outcome.kills)} of {outcome.wanted} kills, {redone} of {outcome.steps} steps done twice, "
+            f"\n{made} of {outcome.wanted} kills, {redone} of {outcome.steps} steps done again, "
             f"{outcome.seconds:.1f} s against {outcome.plain_seconds:.1f} s without kills"
         )
         if outcome.kept:
             self._screen.say(f"The runs stay in {outcome.url}: {outcome.run} and {outcome.run}-undisturbed")
-        verdict = f"Reports of {len(outcome.report.encode())} bytes are " + (
-            "equal" if outcome.equal else "NOT equal"
-        )
+        verdict = "PASSED" if outcome.ok else "FAILED"
+        equal = "equal" if outcome.equal else "NOT equal"
+        size = len(outcome.report.encode())
         self._screen.say(
-            f"{'PASSED' if outcome.ok else 'FAILED'}: {verdict}", "bold green" if outcome.ok else "bold red"
+            f"{verdict}: the reports, of {size:,} bytes, are {equal}",
+            "bold green" if outcome.ok else "bold red",
         )
 
     def close(self) -> None:
@@ -178,26 +180,8 @@ class Teller(Watcher):
 class Silent(Watcher):
     """Tells nothing until the end, and then all of it as JSON."""
 
-    def begun(self, url: str, run: str, *, modules: int, kills: int, seed: int) -> None:
-        """Nothing."""
-
-    def undisturbed(self, steps: int, seconds: float) -> None:
-        """Nothing."""
-
-    def loaded(self, worker: str, pid: int, step: int) -> None:
-        """Nothing."""
-
-    def saved(self, worker: str, step: int) -> None:
-        """Nothing."""
-
-    def killed(self, kill: Kill) -> None:
-        """Nothing."""
-
-    def resumed(self, kill: Kill) -> None:
-        """Nothing."""
-
     def close(self) -> None:
-        """Nothing."""
+        """Nothing to leave."""
 
     def finished(self, outcome: Outcome) -> None:
         """Print the outcome as one JSON document."""

@@ -1,8 +1,9 @@
 """What proves a store or an engine right, for this package's tests and for anybody's.
 
 Owns: the conformance suite of the storage contract (`conformance.py`, a pytest
-class) and a wrapper that fails on purpose (`faults.py`). Nothing in the product
-imports it, and only `conformance.py` needs pytest.
+class, with `driver.py` and `races.py` beneath it), a wrapper that fails on
+purpose (`faults.py`), and the laws of a run (`invariants.py`). Nothing in the
+product imports it, and only `conformance.py` needs pytest.
 """
 
 from __future__ import annotations

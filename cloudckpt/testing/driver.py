@@ -19,7 +19,7 @@ from cloudckpt.storage.contract import Data, Listed, Page, Storage, Stored, Toke
 
 T = TypeVar("T")
 
-TIMEOUT = 120.0
+TIMEOUT = 90.0
 """Seconds after which a call counts as stuck."""
 
 
@@ -148,13 +148,16 @@ class Client:
 
     def pages(self, prefix: str) -> Iterator[Page]:
         """Yield every page of a listing."""
-        cursor = None
+        cursor: str | None = None
+        seen: set[str] = set()
         while True:
             page = self.run(self.storage.list(prefix, cursor=cursor))
             yield page
             cursor = page.cursor
             if cursor is None:
                 return
+            assert cursor not in seen, "the cursor came back, so the listing has no end"
+            seen.add(cursor)
 
     def rows(self, prefix: str) -> list[Listed]:
         """Return every row of a listing."""

@@ -1,0 +1,165 @@
+"""Turns, medians and tables.
+
+Owns: how contestants take turns, and how a figure with a target is shown and
+kept. Invariant: all contestants of one call are measured in the same rounds, so
+their ratio is of the same minutes on the same machine. It knows no store.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias, TypeVar
+
+T = TypeVar("T")
+Work: TypeAlias = Callable[[], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One measured value.
+
+    Attributes:
+        value: The number.
+        unit: As it is printed behind the number.
+        most: The target, inclusive; None for a figure without one.
+    """
+
+    value: float
+    unit: str = ""
+    most: float | None = None
+
+    @property
+    def met(self) -> bool | None:
+        """Whether the target is met, as far as the printed digits tell; None without a target."""
+        return None if self.most is None else float(_digits(self.value)) <= self.most
+
+    def __str__(self) -> str:
+        shown = f"{_digits(self.value)}{self.unit}"
+        if self.most is None:
+            return shown
+        return f"{shown} (<= {self.most:g}: {'met' if self.met else 'MISSED'})"
+
+
+Cell: TypeAlias = Figure | str
+
+
+@dataclass
+class Table:
+    """Rows of figures under a title.
+
+    Attributes:
+        title: What was measured.
+        columns: Their heads.
+        notes: How it was measured, one sentence a line.
+        rows: Label, and a cell for each column.
+    """
+
+    title: str
+    columns: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+    rows: list[tuple[str, tuple[Cell, ...]]] = field(default_factory=list)
+
+    def add(self, label: str, *cells: Cell) -> None:
+        """Append a row."""
+        if len(cells) != len(self.columns):
+            raise ValueError(f"{len(cells)} cells for {len(self.columns)} columns")
+        self.rows.append((label, cells))
+
+    def targets(self) -> Iterable[tuple[str, Figure]]:
+        """Yield each figure that has a target, with where it stands."""
+        for label, cells in self.rows:
+            for column, cell in zip(self.columns, cells, strict=True):
+                if isinstance(cell, Figure) and cell.most is not None:
+                    yield f"{self.title}: {label}: {column}", cell
+
+    def document(self) -> dict[str, Any]:
+        """Return the table as JSON values."""
+        return {
+            "title": self.title,
+            "notes": list(self.notes),
+            "rows": [
+                {"label": label, "cells": dict(zip(self.columns, map(_plain, cells), strict=True))}
+                for label, cells in self.rows
+            ],
+        }
+
+    def __str__(self) -> str:
+        grid = [("", *self.columns), *((label, *map(str, cells)) for label, cells in self.rows)]
+        widths = [max(map(len, column)) for column in zip(*grid, strict=True)]
+        lines = [_line(row, widths) for row in grid]
+        rule = "  ".join("-" * width for width in widths)
+        notes = [f"  {note}" for note in self.notes]
+        return "\n".join([self.title, *notes, lines[0], rule, *lines[1:]])
+
+
+def medians(
+    contestants: Mapping[str, Work],
+    *,
+    rounds: int,
+    burst: int = 1,
+    pause: float = 0.0,
+    before: Mapping[str, Work] | None = None,
+) -> dict[str, float]:
+    """Let contestants take turns; return each one's median seconds a call.
+
+    One more round goes before and is not counted: it opens connections and fills
+    caches. Every second round runs in reverse, so that nobody always follows the
+    same neighbour.
+
+    Args:
+        contestants: Name to one call.
+        rounds: Turns that count.
+        burst: Calls a turn, back to back. A sample is the mean of a burst, since a
+            wait that only every third call pays must not vanish in a median.
+        pause: Seconds of rest after each turn, for what a call leaves running.
+        before: What a contestant does before each of its turns, not timed.
+    """
+    samples: dict[str, list[float]] = {name: [] for name in contestants}
+    for number in range(rounds + 1):
+        order = list(contestants.items())
+        for name, work in order if number % 2 else reversed(order):
+            if before is not None and name in before:
+                before[name]()
+            start = time.perf_counter()
+            for _ in range(burst):
+                work()
+            seconds = (time.perf_counter() - start) / burst
+            if number:
+                samples[name].append(seconds)
+            time.sleep(pause)
+    return {name: statistics.median(values) for name, values in samples.items()}
+
+
+def seconds_of(work: Callable[[], T]) -> tuple[float, T]:
+    """Return how long a call took, and what it returned."""
+    start = time.perf_counter()
+    result = work()
+    return time.perf_counter() - start, result
+
+
+def milliseconds(seconds: float) -> Figure:
+    """Return a time for people."""
+    return Figure(seconds * 1e3, " ms")
+
+
+def mebibytes(size: float) -> Figure:
+    """Return a size for people."""
+    return Figure(size / (1 << 20), " MiB")
+
+
+def _digits(value: float) -> str:
+    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
+
+
+def _plain(cell: Cell) -> Any:
+    if isinstance(cell, str):
+        return cell
+    return {"value": cell.value, "unit": cell.unit.strip(), "most": cell.most, "met": cell.met}
+
+
+def _line(row: tuple[str, ...], widths: list[int]) -> str:
+    first, *rest = (text.ljust(width) for text, width in zip(row, widths, strict=True))
+    return "  ".join([first, *rest]).rstrip()

@@ -1,0 +1,137 @@
+"""A store in memory whose next manifest writes and reads go as a test says, and time that a test owns."""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeAlias
+
+from cloudckpt import keys
+from cloudckpt.errors import AmbiguousError
+from cloudckpt.storage.contract import Data, Page, Stored, Token
+from cloudckpt.storage.memory import MemoryStorage
+
+Go: TypeAlias = Callable[[], Awaitable[Any]]
+Act: TypeAlias = Callable[[Go], Awaitable[Any]]
+
+_names = itertools.count()
+
+
+async def fine(go: Go) -> Any:
+    return await go()
+
+
+async def lost(go: Go) -> Any:
+    """It never arrived."""
+    raise AmbiguousError("lost on purpose")
+
+
+async def unanswered(go: Go) -> Any:
+    """It happened, and the client is not told."""
+    await go()
+    raise AmbiguousError("unanswered on purpose")
+
+
+async def echoed(go: Go) -> Any:
+    """The network sent it twice, so the answer is the second one's: precondition failed."""
+    await go()
+    return await go()
+
+
+def failing(error: Exception) -> Act:
+    async def act(go: Go) -> Any:
+        raise error
+
+    return act
+
+
+def meanwhile(act: Act, then: Callable[[], Any]) -> Act:
+    """Let something else happen between the request and its answer."""
+
+    async def both(go: Go) -> Any:
+        try:
+            return await act(go)
+        finally:
+            then()
+
+    return both
+
+
+class ScriptedStorage:
+    """Memory, with a script for the conditional writes of manifests, one for their reads, one for puts.
+
+    Attributes:
+        writes, reads, puts: What happens to the next ones; afterwards all goes well.
+        bodies: Every manifest that was sent.
+        clock: Gets on by what is slept.
+    """
+
+    blocking = True
+
+    def __init__(self) -> None:
+        self.inner = MemoryStorage(f"scripted-{next(_names)}")
+        self.url = self.inner.url
+        self.writes: deque[Act] = deque()
+        self.reads: deque[Act] = deque()
+        self.puts: deque[Act] = deque()
+        self.bodies: list[bytes] = []
+        self.calls: list[tuple[str, str]] = []
+
+    def again(self) -> MemoryStorage:
+        """Return an engine of its own on the same values, for another process."""
+        return MemoryStorage(self.inner.url.removeprefix("memory://"))
+
+    async def read(self, key: str, *, offset: int = 0, length: int | None = None) -> Stored | None:
+        self.calls.append(("read", key))
+        script = self.reads if key.startswith(keys.MANIFESTS) else deque()
+        found: Stored | None = await _next(script, lambda: self.inner.read(key, offset=offset, length=length))
+        return found
+
+    async def create(self, key: str, data: Data) -> Token:
+        return await self._write("create", key, data, lambda: self.inner.create(key, data))
+
+    async def replace(self, key: str, data: Data, token: Token) -> Token:
+        return await self._write("replace", key, data, lambda: self.inner.replace(key, data, token))
+
+    async def _write(self, op: str, key: str, data: Data, go: Go) -> Token:
+        self.calls.append((op, key))
+        if not key.startswith(keys.MANIFESTS):
+            return str(await go())
+        self.bodies.append(bytes(data))
+        return str(await _next(self.writes, go))
+
+    async def put(self, key: str, data: Data) -> None:
+        self.calls.append(("put", key))
+        await _next(self.puts, lambda: self.inner.put(key, data))
+
+    async def list(self, prefix: str, *, cursor: str | None = None) -> Page:
+        return await self.inner.list(prefix, cursor=cursor)
+
+    async def delete(self, keys: Sequence[str]) -> None:
+        self.calls += [("delete", key) for key in keys]
+        await self.inner.delete(keys)
+
+    async def close(self) -> None:
+        pass
+
+
+async def _next(script: deque[Act], go: Go) -> Any:
+    return await (script.popleft() if script else fine)(go)
+
+
+class OwnTime:
+    """A clock that gets on by what is slept."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def now(self) -> datetime:
+        return datetime(2030, 1, 1, tzinfo=UTC) + timedelta(seconds=self.seconds)
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+    async def sleep(self, seconds: float) -> None:
+        self.seconds += seconds

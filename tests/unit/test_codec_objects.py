@@ -1,0 +1,492 @@
+"""Objects with fields: taken apart by any of the libraries, put together exactly, or a readable record."""
+
+from __future__ import annotations
+
+import collections
+import copy
+import dataclasses
+import enum
+import pickle
+import typing
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import attrs
+import msgspec
+import pydantic
+import pytest
+
+from cloudckpt.codec import Record, decode, encode
+from cloudckpt.errors import SchemaError
+
+T = typing.TypeVar("T")
+
+
+@dataclasses.dataclass(frozen=True)
+class Item:
+    name: str
+    price: float = 1.0
+
+
+class Model(pydantic.BaseModel):
+    item: Item
+    note: str = "none"
+    _tries: int = pydantic.PrivateAttr(default=0)
+
+
+class Struct(msgspec.Struct):
+    item: Item
+    missing: int | msgspec.UnsetType = msgspec.UNSET
+
+
+class Kind(enum.Enum):
+    SMALL = "s"
+    LARGE = "l"
+
+
+class Right(enum.IntFlag):
+    READ = 1
+    WRITE = 2
+
+
+class Place(typing.NamedTuple):
+    x: int
+    item: Item | None = None
+
+
+class Shelf(typing.TypedDict):
+    first: Item
+    rest: typing.NotRequired[list[Item]]
+
+
+class Linked(typing.TypedDict):
+    item: Item
+    next: Linked | None
+
+
+@dataclasses.dataclass
+class Order:
+    first: Item
+    items: list[Item]
+    by_name: dict[str, Item]
+    pair: tuple[Item, int]
+    many: tuple[Item, ...]
+    keyed: dict[Item, set[Item]]
+    maybe: Item | None
+    union: Model | Struct | Kind | str
+    spelled: typing.Optional[Item]  # noqa: UP045 - both spellings are in use
+    noted: typing.Annotated[Item, "note"]
+    shelf: Shelf
+    place: Place
+    kind: Kind
+    rights: Right
+    seq: Sequence[Mapping[str, Item]]
+    queue: collections.abc.Iterable[Item]
+    anything: Any
+
+
+def order() -> Order:
+    item = Item("a")
+    return Order(
+        first=item,
+        items=[item, Item("b")],
+        by_name={"x": item},
+        pair=(item, 1),
+        many=(item, item),
+        keyed={item: {item}},
+        maybe=item,
+        union=Struct(item),
+        spelled=None,
+        noted=item,
+        shelf={"first": item, "rest": [item]},
+        place=Place(1, item),
+        kind=Kind.LARGE,
+        rights=Right.READ | Right.WRITE,
+        seq=[{"a": item}],
+        queue=[item],
+        anything=[1, (2,)],
+    )
+
+
+def test_a_type_builds_what_its_hints_name_at_any_depth() -> None:
+    assert decode(encode(order()).data, Order) == order()
+
+
+@pytest.mark.parametrize("union", [Model(item=Item("m"), note="x"), Struct(Item("s")), Kind.SMALL, "text"])
+def test_a_union_builds_the_member_that_was_saved(union: Any) -> None:
+    state = dataclasses.replace(order(), union=union)
+    assert decode(encode(state).data, Order) == state
+
+
+@pytest.mark.parametrize(
+    ("state", "hint"),
+    [
+        ([Item("a"), Item("b")], list[Item]),
+        ({"k": [Item("a")]}, dict[str, list[Item]]),
+        ((Item("a"), 1), tuple[Item, int]),
+        (None, Item | None),
+        (Item("a"), typing.Optional[Item]),  # noqa: UP045 - as above
+        ({"first": Item("a")}, Shelf),
+        (Kind.SMALL, Kind),
+        (Place(1), Place),
+        (collections.OrderedDict([("b", Item("b")), ("a", Item("a"))]), collections.OrderedDict[str, Item]),
+        (collections.defaultdict(list, {1: [Item("a")]}), collections.defaultdict[int, list[Item]]),
+        (collections.Counter({Item("a"): 2}), collections.Counter[Item]),
+        (collections.deque([Item("a")], 3), collections.deque[Item]),
+        ({"item": Item("a"), "next": {"item": Item("b"), "next": None}}, Linked),
+        (Item("a"), typing.NewType("Special", Item)),
+        (Item("a"), typing.Annotated[Item, "note"]),
+        ({"a": 1}, dict),
+        ([1], collections.abc.Sequence),
+        (3, typing.Any),
+    ],
+)
+def test_a_hint_may_stand_for_the_whole_state(state: Any, hint: Any) -> None:
+    found = decode(encode(state).data, hint)
+    assert found == state
+    assert type(found) is type(state)
+
+
+class TestRecord:
+    """Without its class an object is a record that keeps everything."""
+
+    def record(self) -> Any:
+        return decode(encode(order()).data)
+
+    def test_its_fields_can_be_read(self) -> None:
+        record = self.record()
+        assert (record.tag, record.version) == ("Order", 1)
+        assert list(record.fields) == [field.name for field in dataclasses.fields(Order)]
+        assert record.items[1].name == "b"
+        assert record.kind.fields == {"name": "LARGE"}
+        with pytest.raises(AttributeError, match="Order/1 has no field 'nothing'"):
+            _ = record.nothing
+
+    def test_it_is_saved_again_unchanged(self) -> None:
+        encoded = encode(self.record())
+        assert encoded == encode(order())
+        assert encoded.schema == "Order"
+
+    def test_it_equals_another_of_the_same_bytes_and_no_other(self) -> None:
+        assert self.record() == self.record()
+        assert decode(encode(Item("a")).data) != decode(encode(Item("b")).data)
+        assert decode(encode(Item("a")).data) != Item("a")
+
+    def test_it_can_be_a_key_as_its_object_can(self) -> None:
+        state = decode(encode({Item("a"): 1}).data)
+        assert state[decode(encode(Item("a")).data)] == 1
+
+    def test_it_can_be_copied_and_pickled(self) -> None:
+        record = self.record()
+        assert copy.deepcopy(record) == pickle.loads(pickle.dumps(record)) == record
+
+    def test_it_is_read_only(self) -> None:
+        record = self.record()
+        with pytest.raises(AttributeError, match="read-only"):
+            record.first = 1
+        with pytest.raises(AttributeError, match="read-only"):
+            del record.first
+        with pytest.raises(TypeError):
+            record.fields["first"] = 1
+
+    def test_a_field_may_have_any_name(self) -> None:
+        """A field called `fields` must not break the record."""
+        cls = dataclasses.make_dataclass("Odd", ["tag", "version", "fields", "_fields"])
+        record = decode(encode(cls(1, 2, 3, 4)).data)
+        assert dict(record.fields) == {"tag": 1, "version": 2, "fields": 3, "_fields": 4}
+        assert decode(encode(record).data, cls) == cls(1, 2, 3, 4)
+
+
+class TestWrongType:
+    @pytest.mark.parametrize(
+        ("state", "hint", "said"),
+        [
+            (Item("a"), Order, "asked for Order, stored is Item/1"),
+            ({"a": 1}, Order, "asked for Order, stored is a plain dict"),
+            (Item("a"), dict, "asked for dict, stored is Item/1"),
+            ([1], dict, "asked for dict, stored is a plain list"),
+            (None, Order, "asked for Order, stored is a plain NoneType"),
+            ("x", Item | None, "stored is a plain str"),
+        ],
+    )
+    def test_both_are_named(self, state: Any, hint: Any, said: str) -> None:
+        with pytest.raises(SchemaError, match=said):
+            decode(encode(state).data, hint)
+
+    def test_a_value_that_is_not_what_its_field_says_stays_what_it_was(self) -> None:
+        """Hints say where classes go; a load that refused what a save took would lose the run."""
+        state = dataclasses.replace(order(), first="not an item", items="abc")  # type: ignore[arg-type]
+        assert decode(encode(state).data, Order) == state
+
+    def test_a_subclass_in_a_field_of_its_base_stays_a_record(self) -> None:
+        @dataclasses.dataclass(frozen=True)
+        class Special(Item):
+            extra: int = 0
+
+        state = dataclasses.replace(order(), first=Special("s"))
+        found = decode(encode(state).data, Order)
+        assert isinstance(found.first, Record)
+        assert found.items == state.items
+        assert encode(found).data == encode(state).data
+
+
+class TestDefaults:
+    @pytest.mark.parametrize(
+        "make",
+        [
+            lambda: dataclasses.make_dataclass(
+                "Grown", [("a", int), ("b", list, dataclasses.field(default_factory=list))]
+            ),
+            lambda: dataclasses.make_dataclass(
+                "Grown", [("a", int), ("b", list, ())], slots=True, frozen=True
+            ),
+            lambda: pydantic.create_model(
+                "Grown", a=(int, ...), b=(list, pydantic.Field(default_factory=list))
+            ),
+            lambda: msgspec.defstruct(
+                "Grown", [("a", int), ("b", list, msgspec.field(default_factory=list))]
+            ),
+            lambda: attrs.make_class("Grown", {"a": attrs.field(), "b": attrs.field(factory=list)}),
+            lambda: attrs.make_class(
+                "Grown",
+                {
+                    "a": attrs.field(),
+                    "b": attrs.field(default=attrs.Factory(lambda self: [self.a] * 0, takes_self=True)),
+                },
+            ),
+            lambda: collections.namedtuple("Grown", "a b", defaults=[[]]),  # noqa: PYI024 - the other kind
+        ],
+    )
+    def test_a_field_added_since_takes_its_default(self, make: Any) -> None:
+        old = encode(Record("Grown", 1, {"a": 5})).data
+        cls = make()
+        first, second = decode(old, cls), decode(old, cls)
+        assert first.a == 5
+        assert list(first.b) == []
+        assert isinstance(first, cls)
+        if type(first.b) is list and not isinstance(first, tuple):
+            assert first.b is not second.b
+
+    @pytest.mark.parametrize(
+        "cls",
+        [
+            dataclasses.make_dataclass("Grown", ["a", "b"]),
+            pydantic.create_model("Grown", a=(int, ...), b=(list, ...)),
+            msgspec.defstruct("Grown", ["a", "b"]),
+            attrs.make_class("Grown", ["a", "b"]),
+            collections.namedtuple("Grown", "a b"),  # noqa: PYI024 - the other kind
+        ],
+        ids=["dataclass", "pydantic", "msgspec", "attrs", "namedtuple"],
+    )
+    def test_a_field_without_one_is_named_with_the_version(self, cls: Any) -> None:
+        with pytest.raises(SchemaError, match="Grown/1 has no value for the field b") as caught:
+            decode(encode(Record("Grown", 1, {"a": 5})).data, cls)
+        assert caught.value.kind == "missing-field"
+
+
+class TestUnknownFields:
+    """An old worker in a rolling deploy must not strip what a newer one saved."""
+
+    NEWER = Record("Grown", 1, {"a": 5, "new": [1, (2,)], "item": Record("Item", 1, {"name": "n"})})
+
+    @pytest.mark.parametrize(
+        "cls",
+        [
+            dataclasses.make_dataclass("Grown", ["a"]),
+            dataclasses.make_dataclass("Grown", ["a"], frozen=True),
+            dataclasses.make_dataclass("Grown", ["a"], slots=True, weakref_slot=True),
+            pydantic.create_model("Grown", a=(int, ...)),
+            pydantic.create_model("Grown", a=(int, ...), __config__=pydantic.ConfigDict(frozen=True)),
+            pydantic.create_model("Grown", a=(int, ...), __config__=pydantic.ConfigDict(extra="allow")),
+            msgspec.defstruct("Grown", ["a"], weakref=True),
+            msgspec.defstruct("Grown", ["a"], dict=True),
+            attrs.make_class("Grown", ["a"]),
+            attrs.make_class("Grown", ["a"], slots=True),
+        ],
+    )
+    def test_they_are_kept_and_written_back(self, cls: Any) -> None:
+        data = encode(self.NEWER).data
+        instance = decode(data, cls)
+        assert instance.a == 5
+        assert encode(instance).data == data
+        assert decode(encode([instance]).data) == [self.NEWER]
+
+    def test_they_do_not_change_what_the_instance_equals(self) -> None:
+        cls = dataclasses.make_dataclass("Grown", ["a"])
+        model = pydantic.create_model("Grown", a=(int, ...))
+        assert decode(encode(self.NEWER).data, cls) == cls(5)
+        found = decode(encode(self.NEWER).data, model)
+        assert found == model(a=5)
+        assert found.model_dump() == {"a": 5}
+
+    @pytest.mark.parametrize(
+        "cls",
+        [
+            dataclasses.make_dataclass("Grown", ["a"], slots=True),
+            msgspec.defstruct("Grown", ["a"]),
+            collections.namedtuple("Grown", "a"),  # noqa: PYI024 - the other kind
+        ],
+    )
+    def test_where_there_is_no_place_for_them_the_load_is_refused(self, cls: Any) -> None:
+        with pytest.raises(SchemaError, match="leave no place to keep them") as caught:
+            decode(encode(self.NEWER).data, cls)
+        assert caught.value.facts["fields"] == ["item", "new"]
+
+    def test_they_go_with_the_instance(self) -> None:
+        """A table by identity must not give them to a later object at the same address."""
+        cls = dataclasses.make_dataclass("Grown", ["a"], slots=True, weakref_slot=True)
+        for _ in range(50):
+            instance = decode(encode(self.NEWER).data, cls)
+            del instance
+            assert encode(cls(5)).data == encode(Record("Grown", 1, {"a": 5})).data
+
+
+class TestExcluded:
+    @pytest.mark.parametrize(
+        "cls",
+        [
+            dataclasses.make_dataclass(
+                "Held",
+                [
+                    "a",
+                    (
+                        "lock",
+                        Any,
+                        dataclasses.field(default_factory=object, metadata={"cloudckpt": "exclude"}),
+                    ),
+                ],
+            ),
+            attrs.make_class(
+                "Held",
+                {"a": attrs.field(), "lock": attrs.field(factory=object, metadata={"cloudckpt": "exclude"})},
+            ),
+        ],
+        ids=["dataclass", "attrs"],
+    )
+    def test_an_excluded_field_is_never_saved_and_comes_back_as_its_default(self, cls: Any) -> None:
+        data = encode(cls(1, lambda: "not serializable")).data
+        assert dict(decode(data).fields) == {"a": 1}
+        assert type(decode(data, cls).lock) is object
+
+    def test_what_was_saved_before_it_was_excluded_is_dropped(self) -> None:
+        field = dataclasses.field(default=None, metadata={"cloudckpt": "exclude"})
+        cls = dataclasses.make_dataclass("Held", ["a", ("lock", Any, field)])
+        instance = decode(encode(Record("Held", 1, {"a": 1, "lock": 2})).data, cls)
+        assert instance.lock is None
+        assert dict(decode(encode(instance).data).fields) == {"a": 1}
+
+
+def test_a_field_comes_back_as_it_was_not_as_a_constructor_makes_it() -> None:
+    """`__post_init__` and validators ran when the object was made; once more would change it."""
+
+    @dataclasses.dataclass
+    class Counts:
+        n: int
+
+        def __post_init__(self) -> None:
+            self.n += 1
+
+    class Validates(pydantic.BaseModel):
+        n: int
+
+        @pydantic.field_validator("n")
+        @classmethod
+        def _add(cls, n: int) -> int:
+            return n + 1
+
+    class Adds(msgspec.Struct):
+        n: int
+
+        def __post_init__(self) -> None:
+            self.n += 1
+
+    for state in (Counts(1), Validates(n=1), Adds(1)):
+        assert state.n == 2
+        assert decode(encode(state).data, type(state)).n == 2
+
+
+def test_a_model_keeps_what_was_set_and_what_is_private() -> None:
+    """`exclude_unset` of a request to a model would send other fields after a resume."""
+    model = Model(item=Item("a"))
+    model._tries = 7
+    found = decode(encode(model).data, Model)
+    assert found == model
+    assert found._tries == 7
+    assert found.model_dump(exclude_unset=True) == {"item": {"name": "a", "price": 1.0}}
+
+
+def test_a_generic_class_builds_what_its_argument_names() -> None:
+    found = decode(encode(Box(Item("a"), [Item("b")])).data, Box[Item])
+    assert found == Box(Item("a"), [Item("b")])
+
+
+@dataclasses.dataclass
+class Box(typing.Generic[T]):
+    content: T
+    more: list[T]
+
+
+@dataclasses.dataclass
+class Node:
+    n: int
+    child: Node | None = None
+    same: list[typing.Self] = dataclasses.field(default_factory=list)
+
+
+def test_a_class_may_hold_itself() -> None:
+    node = Node(1, Node(2, None, [Node(3)]), [Node(4)])
+    assert decode(encode(node).data, Node) == node
+
+
+def test_objects_too_deep_to_build_say_so() -> None:
+    node = None
+    for n in range(500):
+        node = Node(n, node)
+    data = encode(node).data
+    with pytest.raises(SchemaError, match="nested too deep") as caught:
+        decode(data, Node)
+    assert caught.value.kind == "too-deep"
+    assert decode(data).child.child.n == 497
+
+
+def test_an_ordered_dict_keeps_its_own_order_through_a_hint() -> None:
+    """`dict.update` of an OrderedDict leaves it broken: it iterates over nothing."""
+    state = collections.OrderedDict([("b", Item("b")), ("a", Item("a"))])
+    found = decode(encode(state).data, collections.OrderedDict[str, Item])
+    found.move_to_end("b")
+    assert list(found.items()) == [("a", Item("a")), ("b", Item("b"))]
+
+
+def test_hints_that_can_not_be_read_are_no_damage() -> None:
+    """A typing error in a program must not send a loader back to older checkpoints."""
+
+    class Meta(type):
+        def __instancecheck__(cls, other: object) -> bool:
+            raise TypeError
+
+        @property
+        def __dataclass_fields__(cls) -> None:
+            raise ValueError("broken")
+
+    broken = Meta("Broken", (), {})
+    cls = dataclasses.make_dataclass("Hinted", [("n", broken)])
+    with pytest.raises(SchemaError, match="the type hints of Hinted can't be read") as caught:
+        decode(encode(Record("Hinted", 1, {"n": 1})).data, cls)
+    assert caught.value.kind == "unreadable-hints"
+
+
+def test_a_class_local_to_a_function_finds_itself_and_says_what_it_does_not_find() -> None:
+    @dataclasses.dataclass
+    class Inner:
+        n: int
+
+    @dataclasses.dataclass
+    class Outer:
+        me: Outer | None
+        inner: list[Inner]
+        item: Item
+
+    assert decode(encode(Outer(Outer(None, [], Item("b")), [], Item("a"))).data, Outer).me.item == Item("b")
+    with pytest.raises(SchemaError, match="can't be resolved") as caught:
+        decode(encode(Outer(None, [Inner(1)], Item("a"))).data, Outer)
+    assert caught.value.facts["hint"] == "list[Inner]"
