@@ -14,8 +14,8 @@ lost race, and not "try again" as on S3.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, NoReturn, TypeAlias
 
 from cloudckpt.errors import (
@@ -76,7 +76,7 @@ class AzureStorage:
             # A range is at least a byte.
             part = {"offset": offset, "length": None if length is None else max(length, 1)}
         try:
-            async with self._told(key):
+            with self._told(key):
                 blob = await self._blob(key)
                 stream = await blob.download_blob(**part, max_concurrency=PARTS_AT_ONCE, **self._each)
                 data = await stream.readall()
@@ -91,7 +91,7 @@ class AzureStorage:
 
     async def _nothing(self, key: str) -> Stored | None:
         try:
-            async with self._told(key):
+            with self._told(key):
                 properties = await (await self._blob(key)).get_blob_properties(**self._each)
         except _AbsentError:  # deleted since
             return None
@@ -115,7 +115,7 @@ class AzureStorage:
 
     async def _upload(self, key: str, data: Data, **condition: Any) -> Token:
         body = bytes(data)
-        async with self._told(key):
+        with self._told(key):
             blob = await self._blob(key)
             answer = await blob.upload_blob(
                 body, length=len(body), max_concurrency=PARTS_AT_ONCE, **condition, **self._each
@@ -123,7 +123,7 @@ class AzureStorage:
         return str(answer["etag"])
 
     async def list(self, prefix: str, *, cursor: str | None = None) -> Page:
-        async with self._told(prefix):
+        with self._told(prefix):
             container = await self._opened()
             pages = container.list_blobs(
                 name_starts_with=self._prefix + prefix,
@@ -142,9 +142,8 @@ class AzureStorage:
     async def delete(self, keys: Sequence[str]) -> None:
         async def some(keys: Sequence[str]) -> None:
             for key in keys:
-                with suppress(_AbsentError):
-                    async with self._told(key):
-                        await (await self._blob(key)).delete_blob(**self._each)
+                with suppress(_AbsentError), self._told(key):
+                    await (await self._blob(key)).delete_blob(**self._each)
 
         lanes = [keys[n::DELETES_AT_ONCE] for n in range(min(DELETES_AT_ONCE, len(keys)))]
         outcomes = await asyncio.gather(*map(some, lanes), return_exceptions=True)
@@ -167,14 +166,15 @@ class AzureStorage:
             async with self._opening:
                 if self._container is None:
                     # In a thread: what looks for credentials takes a while to import.
-                    service, found = await asyncio.to_thread(_connect, self._adlfs, self._options)
+                    loop = asyncio.get_running_loop()
+                    service, found = await asyncio.to_thread(_connect, self._adlfs, self._options, loop)
                     if self._options.get("credential") is None:  # else it is the caller's to close
                         self._credential = found
                     self._service, self._container = service, service.get_container_client(self._name)
         return self._container
 
-    @asynccontextmanager
-    async def _told(self, key: str) -> AsyncIterator[None]:
+    @contextmanager
+    def _told(self, key: str) -> Iterator[None]:
         """Turn what adlfs and Azure's library raise into the contract's failures."""
         try:
             yield
@@ -184,7 +184,7 @@ class AzureStorage:
             _raise(error, key)
 
 
-def _connect(adlfs: Any, options: Mapping[str, Any]) -> tuple[Any, Any]:
+def _connect(adlfs: Any, options: Mapping[str, Any], loop: asyncio.AbstractEventLoop) -> tuple[Any, Any]:
     """Return the service client that adlfs makes of its options, and the credential that it found.
 
     Its constructor is left at that point. What comes next would tie the client to fsspec's
@@ -201,18 +201,124 @@ def _connect(adlfs: Any, options: Mapping[str, Any]) -> tuple[Any, Any]:
             super().do_connect()
             raise Connected(self.service_client, self.credential)
 
-    # Asynchronous, with a loop that is never used: else fsspec starts a thread with one.
-    own = {"asynchronous": True, "loop": asyncio.new_event_loop(), "skip_instance_cache": True}
+    # With a loop, which nothing uses then: else fsspec starts a thread with one.
+    own = {"asynchronous": True, "loop": loop, "skip_instance_cache": True}
     try:
         FileSystem(**{**options, **own})
     except Connected as found:
         service, credential = found.args
         return service, credential if hasattr(credential, "close") else None
-    finally:
-        own["loop"].close()
     raise UnsupportedStoreError(f"this adlfs can't be used; {INSTALL} -U", adlfs=adlfs.__version__)
 
 
 def _is_folder(blob: Any) -> bool:
     """Whether it only stands for a folder, as accounts with a hierarchical namespace list them."""
     return (blob.metadata or {}).get("hdi_isfolder") == "true"
+
+
+# ---- what an answer means
+
+
+class _AbsentError(StorageError):
+    """The blob does not exist."""
+
+
+class _OutOfRangeError(StorageError):
+    """The range begins behind the blob's end, or the blob is empty."""
+
+
+_Meaning: TypeAlias = tuple[type[CloudckptError], str | None, str]
+
+_FAILED: _Meaning = (PreconditionFailedError, None, "the condition of the write did not hold")
+_ABSENT: _Meaning = (_AbsentError, None, "the blob does not exist")
+_BEHIND: _Meaning = (_OutOfRangeError, None, "the range begins behind the end")
+_SLOWER: _Meaning = (ThrottledError, None, "the store asks to slow down")
+_AGAIN: _Meaning = (AmbiguousError, None, "the store could not answer now")
+_COLD: _Meaning = (ArchivedError, None, "the blob is in the archive tier; rehydrate it first")
+_NO_CONTAINER: _Meaning = (
+    StorageError,
+    "no-such-bucket",
+    "the container does not exist; create it or correct the URL",
+)
+_UNKNOWN: _Meaning = (
+    PermissionDeniedError,
+    "credentials",
+    "the store does not accept the credentials; check the key or the SAS token, its expiry, and the clock",
+)
+_DENIED: _Meaning = (
+    PermissionDeniedError,
+    "denied",
+    "the store denies the request; grant the role Storage Blob Data Contributor, or allow this network",
+)
+_KEPT: _Meaning = (
+    PermissionDeniedError,
+    "retained",
+    "an immutability policy or a legal hold forbids it; keep pointers out of it, or wait",
+)
+_ANONYMOUS = "the store takes no anonymous requests"
+
+_ANSWERS: dict[str, _Meaning] = {
+    # by Azure's error code ("Blob Service error codes" in its REST reference), then by HTTP status
+    "BlobAlreadyExists": _FAILED,
+    "ConditionNotMet": _FAILED,
+    "412": _FAILED,
+    "LeaseIdMissing": (
+        StorageError,
+        "leased",
+        "somebody holds an Azure lease on the blob; break it, cloudckpt needs none",
+    ),
+    "ContainerNotFound": _NO_CONTAINER,
+    "ContainerBeingDeleted": _NO_CONTAINER,
+    "404": _ABSENT,
+    "InvalidRange": _BEHIND,
+    "416": _BEHIND,
+    "BlobArchived": _COLD,
+    "BlobBeingRehydrated": _COLD,
+    "BlobImmutableDueToPolicy": _KEPT,
+    "ServerBusy": _SLOWER,
+    "429": _SLOWER,
+    "408": _AGAIN,
+    "NoAuthenticationInformation": (PermissionDeniedError, "no-credentials", _ANONYMOUS),
+    "PublicAccessNotPermitted": (PermissionDeniedError, "no-credentials", _ANONYMOUS),
+    "AuthenticationFailed": _UNKNOWN,
+    "401": _UNKNOWN,
+    "403": _DENIED,
+    "501": (UnsupportedStoreError, "not-implemented", "the store does not implement the request"),
+}
+
+
+def _no_credentials(why: str) -> PermissionDeniedError:
+    return PermissionDeniedError(
+        "no usable credentials; pass account_name and account_key, sas_token or connection_string in "
+        "storage_options, set AZURE_STORAGE_CONNECTION_STRING, or log in with `az login`",
+        kind="no-credentials",
+        why=why,
+    )
+
+
+def _raise(error: Exception, key: str) -> NoReturn:
+    """Raise the contract's exception for what adlfs, Azure's library or aiohttp raised."""
+    from azure.core import exceptions as azure
+
+    status = getattr(error, "status_code", None)
+    if isinstance(error, azure.HttpResponseError) and status is not None:
+        code = getattr(error, "error_code", None) or ""
+        code = str(getattr(code, "value", code))
+        known = _ANSWERS.get(code) or _ANSWERS.get(str(status))
+        if known is None and status >= 500:
+            known = _AGAIN
+        kind, word, message = known or (StorageError, "refused", "the store refused the request")
+        raise kind(message, kind=word, key=key or None, code=code or None, status=status) from error
+    if isinstance(error, azure.ClientAuthenticationError):  # before anything was sent
+        raise _no_credentials(type(error).__name__) from error
+    if isinstance(error, azure.ServiceRequestError):
+        raise AmbiguousError(
+            "the store can't be reached; check the account's name and the network",
+            kind="unreachable",
+            key=key,
+        ) from error
+    if isinstance(error, ValueError | TypeError | LookupError):
+        raise StorageError(
+            "the store's options are not usable", kind="bad-options", why=str(error)
+        ) from error
+    raise AmbiguousError("the request got no usable answer", key=key, why=type(error).__name__) from error
