@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from cloudckpt.clock import Clock as Clock
     from cloudckpt.errors import *  # noqa: F403 - the tree, as listed in its __all__
+    from cloudckpt.fingerprints import fingerprint as fingerprint
     from cloudckpt.model import CheckpointInfo as CheckpointInfo
     from cloudckpt.model import RunInfo as RunInfo
     from cloudckpt.run import Run as Run
@@ -36,6 +37,7 @@ _HOMES = {
     "Run": "run",
     "RunInfo": "model",
     "Store": "store",
+    "fingerprint": "fingerprints",
     "open": "store",
 }
 

@@ -44,6 +44,7 @@ class Draft:
     step: int | None = None
     tags: tuple[str, ...] = ()
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    fingerprint: Mapping[str, str] | None = None
     expect: int | None = None
 
 
@@ -264,7 +265,7 @@ class RunWriter:
             codec=encoded.codec,
             schema=encoded.schema,
             schema_version=encoded.schema_version,
-            fingerprint=None,
+            fingerprint=draft.fingerprint,
             time=self._effects.clock.now(),
             tags=draft.tags,
             metadata=draft.metadata,

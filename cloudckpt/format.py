@@ -219,7 +219,7 @@ def _entry_out(entry: Entry) -> dict[str, Any]:
         "codec": entry.codec,
         "schema": entry.schema,
         "schema_version": entry.schema_version,
-        "fingerprint": entry.fingerprint,
+        "fingerprint": None if entry.fingerprint is None else dict(entry.fingerprint),
         "time": _time_out(entry.time),
         "tags": list(entry.tags),
         "metadata": dict(entry.metadata),
@@ -266,13 +266,17 @@ def _entry_in(item: dict[str, Any]) -> Entry:
         codec=_str(item["codec"]),
         schema=item["schema"],
         schema_version=item["schema_version"],
-        fingerprint=item["fingerprint"],
+        fingerprint=_digests(item["fingerprint"]),
         time=datetime.fromisoformat(item["time"]),
         tags=tuple(_str(tag) for tag in item["tags"]),
         metadata=dict(item["metadata"]),
         extents=tuple(Extent(_str(k), _int(o), _int(n), _str(d)) for k, o, n, d in item["extents"]),
         extra={key: value for key, value in item.items() if key not in _ENTRY_FIELDS},
     )
+
+
+def _digests(value: Any) -> dict[str, str] | None:
+    return None if value is None else {_str(name): _str(digest) for name, digest in value.items()}
 
 
 def _str(value: Any) -> str:

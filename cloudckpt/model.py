@@ -60,7 +60,7 @@ class Entry:
         codec: Name of the codec with its version, such as ``msgpack+zstd/1``.
         schema: Name of the state's type, or None for plain values.
         schema_version: Version of that schema, from 1, or None.
-        fingerprint: Of what decides the next step, or None.
+        fingerprint: Digests of what decides the next step, by name; None when not asked for.
         time: When the writer saved, by its own clock (UTC).
         tags: Names on this checkpoint.
         metadata: The caller's own, a mapping of strings to JSON values.
@@ -81,7 +81,7 @@ class Entry:
     codec: str
     schema: str | None
     schema_version: int | None
-    fingerprint: str | None
+    fingerprint: Mapping[str, str] | None
     time: datetime
     tags: tuple[str, ...]
     metadata: Mapping[str, Any]
@@ -170,6 +170,7 @@ class CheckpointInfo:
     time: datetime
     tags: tuple[str, ...]
     metadata: Mapping[str, Any]
+    fingerprint: Mapping[str, str] | None
     inline: bool
 
 
@@ -207,5 +208,6 @@ def describe(manifest: Manifest, entry: Entry) -> CheckpointInfo:
         time=entry.time,
         tags=entry.tags,
         metadata=dict(entry.metadata),
+        fingerprint=None if entry.fingerprint is None else dict(entry.fingerprint),
         inline=any(x.key in manifest.inline for x in entry.extents),
     )

@@ -14,13 +14,14 @@ import threading
 import weakref
 from collections.abc import Awaitable, Iterable, Mapping
 from types import TracebackType
-from typing import Any, Self, TypeVar, overload
+from typing import Any, Literal, Self, TypeAlias, TypeVar, get_args, overload
 
 from cloudckpt import keys
 from cloudckpt.codec import decode, encode
 from cloudckpt.commit import Draft, RunWriter
 from cloudckpt.core import Core
-from cloudckpt.errors import ClosedError, CorruptCheckpointError, DataError, InvalidInputError
+from cloudckpt.errors import ClosedError, CorruptCheckpointError, DataError, InvalidInputError, SchemaError
+from cloudckpt.fingerprints import changes, check_fingerprint
 from cloudckpt.format import MAX_INT, check_metadata
 from cloudckpt.load import Loaded, load
 from cloudckpt.model import CheckpointInfo, describe
@@ -28,6 +29,7 @@ from cloudckpt.pointer import Base, read_base
 from cloudckpt.retention import check_keep_last
 
 T = TypeVar("T")
+OnChange: TypeAlias = Literal["report", "strict", "ignore"]
 
 MAX_TAG = 128
 _log = logging.getLogger("cloudckpt")
@@ -41,10 +43,13 @@ class Run:
     exception inside the block saves nothing by itself.
     """
 
-    def __init__(self, core: Core, run_id: str, *, keep_last: int) -> None:
+    def __init__(
+        self, core: Core, run_id: str, *, keep_last: int, fingerprint: Mapping[str, str] | None = None
+    ) -> None:
         self.id = keys.check_run_id(run_id)
         self._core = core
         self._keep_last = check_keep_last(keep_last)
+        self._fingerprint = check_fingerprint(fingerprint)
         self._closed = False
         self._forget_writer()
         _runs.add(self)
@@ -104,10 +109,31 @@ class Run:
     # ---- loading
 
     @overload
-    def load(self, type: None = None, *, seq: int | None = None, fallback: bool = False) -> Any: ...
+    def load(
+        self,
+        type: None = None,
+        *,
+        seq: int | None = None,
+        fallback: bool = False,
+        fingerprint: OnChange = "report",
+    ) -> Any: ...
     @overload
-    def load(self, type: type[T], *, seq: int | None = None, fallback: bool = False) -> T | None: ...
-    def load(self, type: type[Any] | None = None, *, seq: int | None = None, fallback: bool = False) -> Any:
+    def load(
+        self,
+        type: type[T],
+        *,
+        seq: int | None = None,
+        fallback: bool = False,
+        fingerprint: OnChange = "report",
+    ) -> T | None: ...
+    def load(
+        self,
+        type: type[Any] | None = None,
+        *,
+        seq: int | None = None,
+        fallback: bool = False,
+        fingerprint: OnChange = "report",
+    ) -> Any:
         """Return the newest saved state, verified; None when there is none yet.
 
         Args:
@@ -115,26 +141,49 @@ class Run:
             seq: Which checkpoint; None for the newest.
             fallback: When that one is damaged, go back to the newest intact one, and
                 say so in the log.
+            fingerprint: What to do when the checkpoint was saved under another fingerprint
+                than this run was given: "report" it in the log, refuse ("strict"), or "ignore".
 
         Raises:
             CorruptCheckpointError: It is damaged; names run, seq, key and the newest intact one.
             CheckpointNotFoundError: There is no such `seq`, or it expired.
             UnsupportedFormatError: A newer release wrote it.
-            SchemaError: It does not fit `type`.
+            SchemaError: It does not fit `type`, or (`kind` "fingerprint") not this code.
             RunDeletedError: The run has a tombstone.
         """
         loaded = self._core.call(self._load(seq, fallback=fallback))
+        self._compare(loaded, fingerprint)
         return self._decoded(loaded, type)
 
     @overload
-    async def aload(self, type: None = None, *, seq: int | None = None, fallback: bool = False) -> Any: ...
-    @overload
-    async def aload(self, type: type[T], *, seq: int | None = None, fallback: bool = False) -> T | None: ...
     async def aload(
-        self, type: type[Any] | None = None, *, seq: int | None = None, fallback: bool = False
+        self,
+        type: None = None,
+        *,
+        seq: int | None = None,
+        fallback: bool = False,
+        fingerprint: OnChange = "report",
+    ) -> Any: ...
+    @overload
+    async def aload(
+        self,
+        type: type[T],
+        *,
+        seq: int | None = None,
+        fallback: bool = False,
+        fingerprint: OnChange = "report",
+    ) -> T | None: ...
+    async def aload(
+        self,
+        type: type[Any] | None = None,
+        *,
+        seq: int | None = None,
+        fallback: bool = False,
+        fingerprint: OnChange = "report",
     ) -> Any:
         """`load`, awaited."""
         loaded = await self._core.acall(self._load(seq, fallback=fallback))
+        self._compare(loaded, fingerprint)
         return self._decoded(loaded, type)
 
     async def _load(self, seq: int | None, *, fallback: bool) -> Loaded | None:
@@ -142,6 +191,31 @@ class Run:
         base = await writer.newest() if writer is not None else None
         return await load(
             self._core.storage, self._core.effects, self.id, seq=seq, fallback=fallback, base=base
+        )
+
+    def _compare(self, loaded: Loaded | None, on_change: OnChange) -> None:
+        """Say, or refuse, that the checkpoint was saved under another fingerprint."""
+        if on_change not in get_args(OnChange):
+            raise InvalidInputError(f"fingerprint must be one of {get_args(OnChange)}", got=on_change)
+        if loaded is None or self._fingerprint is None or on_change == "ignore":
+            return
+        found = changes(loaded.entry.fingerprint or {}, self._fingerprint)
+        if not found:
+            return
+        if on_change == "strict":
+            raise SchemaError(
+                "the checkpoint was saved under another fingerprint; go on with the code that saved it, or "
+                'load with fingerprint="report"',
+                kind="fingerprint",
+                run=self.id,
+                seq=loaded.entry.seq,
+                changes=found,
+            )
+        _log.warning(
+            "seq=%d of run=%r was saved under another fingerprint: %s",
+            loaded.entry.seq,
+            self.id,
+            ", ".join(found),
         )
 
     def _decoded(self, loaded: Loaded | None, type: type[Any] | None) -> Any:
@@ -218,6 +292,7 @@ class Run:
             step=_step_of(state) if step is None else _whole("step", step),
             tags=_checked_tags(tags),
             metadata=check_metadata(metadata),
+            fingerprint=self._fingerprint,
             expect=None if expect is None else _whole("expect", expect),
             encoded=encode(state),
         )

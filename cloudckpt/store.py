@@ -104,18 +104,26 @@ class Store:
         """Whether `close` was called."""
         return self._core.closed
 
-    def run(self, run_id: str, *, keep_last: int | None = None) -> Run:
+    def run(
+        self, run_id: str, *, keep_last: int | None = None, fingerprint: Mapping[str, str] | None = None
+    ) -> Run:
         """Return the run of that id, which need not exist yet. Nothing is read or written yet.
 
         Args:
             run_id: Any str of 1 to 1,024 characters.
             keep_last: Another value than the store's, for this run.
+            fingerprint: From `cloudckpt.fingerprint`: saved with each checkpoint, compared on `load`.
 
         Raises:
             InvalidInputError: An argument is not usable.
         """
         self._core.check_open()
-        run = Run(self._core, run_id, keep_last=self._keep_last if keep_last is None else keep_last)
+        run = Run(
+            self._core,
+            run_id,
+            keep_last=self._keep_last if keep_last is None else keep_last,
+            fingerprint=fingerprint,
+        )
         self._runs.add(run)
         return run
 

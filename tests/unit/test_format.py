@@ -79,7 +79,7 @@ ENTRIES = st.builds(
     parent_digest=st.none() | TEXTS,
     schema=st.none() | TEXTS,
     schema_version=st.none() | st.integers(1),
-    fingerprint=st.none() | TEXTS,
+    fingerprint=st.none() | st.dictionaries(TEXTS, TEXTS),
     time=TIMES,
     tags=st.lists(TEXTS, max_size=3).map(tuple),
     metadata=st.dictionaries(TEXTS, JSON, max_size=3),
