@@ -1,8 +1,9 @@
 """Fixtures that every suite shares: the real servers, and the list of them at the end of a run.
 
-`moto_server`, `seaweedfs_server` and `minio_server` are the one each;
-`s3_server` runs a test on each of the three, `racing_server` on those whose
-conditional writes hold when they race. One that can't run skips its tests.
+`moto_server`, `seaweedfs_server`, `minio_server`, `fake_gcs_server` and
+`azurite_server` are the one each; `s3_server` runs a test on each of the three
+that speak S3, `racing_server` on those of them whose conditional writes hold when
+they race. One that can't run skips its tests.
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ import os
 
 import pytest
 
-from tests.servers import minio
 from tests.servers.base import Server, Unavailable
-from tests.servers.registry import STARTS, Servers
+from tests.servers.registry import PREPARES, STARTS, Servers
 
 SERVERS = pytest.StashKey[Servers]()
 SEVERAL = ("s3_server", "racing_server")
+ACCOUNTS = ("AWS_", "AZURE_", "GOOGLE_", "GCSFS_", "STORAGE_EMULATOR_HOST", "CLOUDCKPT_URL")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -27,12 +28,14 @@ def pytest_configure(config: pytest.Config) -> None:
 def _isolate() -> None:
     """Keep the user's accounts, stores and proxies out of the tests and of every process they start."""
     for name in list(os.environ):
-        if name.startswith("AWS_") or name == "CLOUDCKPT_URL":
+        if name.startswith(ACCOUNTS):
             del os.environ[name]
     os.environ |= {
         "AWS_CONFIG_FILE": os.devnull,
         "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
         "AWS_EC2_METADATA_DISABLED": "true",
+        "CLOUDSDK_CONFIG": os.devnull,
+        "NO_GCE_CHECK": "true",
         "NO_PROXY": "127.0.0.1,localhost",
         "no_proxy": "127.0.0.1,localhost",
     }
@@ -41,13 +44,15 @@ def _isolate() -> None:
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Build what must be built before the first test, whose time-out would end the build."""
     config = session.config
-    if config.option.collectonly or not any("minio" in _asked(item) for item in session.items):
+    if config.option.collectonly:
         return
     reporter = config.pluginmanager.get_plugin("terminalreporter")
-    try:
-        minio.prepare(reporter.write_line if reporter else print)
-    except Unavailable as error:
-        config.stash[SERVERS].refuse("minio", error)
+    asked = {name for item in session.items for name in _asked(item)}
+    for name in asked & PREPARES.keys():
+        try:
+            PREPARES[name](reporter.write_line if reporter else print)
+        except Unavailable as error:
+            config.stash[SERVERS].refuse(name, error)
 
 
 def pytest_runtest_call(item: pytest.Item) -> None:
@@ -92,6 +97,16 @@ def seaweedfs_server(request: pytest.FixtureRequest) -> Server:
 @pytest.fixture(scope="session")
 def minio_server(request: pytest.FixtureRequest) -> Server:
     return _get(request, "minio")
+
+
+@pytest.fixture(scope="session")
+def fake_gcs_server(request: pytest.FixtureRequest) -> Server:
+    return _get(request, "fake_gcs")
+
+
+@pytest.fixture(scope="session")
+def azurite_server(request: pytest.FixtureRequest) -> Server:
+    return _get(request, "azurite")
 
 
 @pytest.fixture(scope="session", params=["moto", "seaweedfs", "minio"])

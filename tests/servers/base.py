@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -182,36 +182,11 @@ def new_folder(name: str) -> Path:
     return Path(tempfile.mkdtemp(prefix=f"cloudckpt-{name}-"))
 
 
-def ready(server: Server, *, timeout: float, started: float) -> Server:
-    """Wait until a conditional PUT is done and its repetition refused; return the server with its time.
+def prove_s3(client: Any) -> None:
+    """Do a conditional PUT, and see its repetition refused.
 
     An open port is not enough: SeaweedFS answers long before it can store anything.
-
-    Raises:
-        Unavailable: It ended, or took longer than `timeout`; it is stopped then.
     """
-    client = server.client()
-    try:
-        while True:
-            try:
-                _prove(client)
-                if server.process is not None:
-                    server.process.check()  # else it was another run's server that answered on this port
-                return replace(server, start_seconds=time.monotonic() - started)
-            except (botocore.exceptions.ClientError, botocore.exceptions.BotoCoreError) as error:
-                if server.process is not None:
-                    server.process.check()
-                if time.monotonic() - started > timeout:
-                    raise Unavailable(f"it was not ready after {timeout:.0f} s: {error}") from error
-            time.sleep(0.1)
-    except BaseException:
-        server.stop()
-        raise
-    finally:
-        client.close()
-
-
-def _prove(client: Any) -> None:
     key = f"ready/{time.monotonic_ns()}"
     # By an earlier try of ours, or on a server that was there before.
     with contextlib.suppress(client.exceptions.BucketAlreadyOwnedByYou):
@@ -225,3 +200,47 @@ def _prove(client: Any) -> None:
             return
         raise
     raise Unavailable("it ignores If-None-Match")
+
+
+def ready(
+    server: Server,
+    *,
+    timeout: float,
+    started: float,
+    prove: Callable[[Any], None] = prove_s3,
+    passing: tuple[type[Exception], ...] = (
+        botocore.exceptions.ClientError,
+        botocore.exceptions.BotoCoreError,
+    ),
+) -> Server:
+    """Wait until the server can do what the tests need; return it with its time.
+
+    Args:
+        server: Just started.
+        timeout: Seconds to wait at most.
+        started: When it was, by the monotonic clock.
+        prove: Called with the server's client until it raises nothing.
+        passing: What `prove` raises as long as the server is not ready.
+
+    Raises:
+        Unavailable: It ended, or took longer than `timeout`; it is stopped then.
+    """
+    client = server.client()
+    try:
+        while True:
+            try:
+                prove(client)
+                if server.process is not None:
+                    server.process.check()  # else it was another run's server that answered on this port
+                return replace(server, start_seconds=time.monotonic() - started)
+            except passing as error:
+                if server.process is not None:
+                    server.process.check()
+                if time.monotonic() - started > timeout:
+                    raise Unavailable(f"it was not ready after {timeout:.0f} s: {error}") from error
+            time.sleep(0.1)
+    except BaseException:
+        server.stop()
+        raise
+    finally:
+        client.close()

@@ -108,11 +108,3 @@ def _make(
     finally:
         shutil.rmtree(aside, ignore_errors=True)
     say(f"got {what} in {time.monotonic() - started:.0f} s")
-
-
-def until_proven(prove: Callable[[], None], *, passing: type[Exception], timeout: float) -> None:
-    """Call `prove` until it returns.
-
-    Raises:
-        Unavailable: It still raised one of `passing` after `timeout` seconds.
-    """

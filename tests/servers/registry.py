@@ -5,14 +5,23 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
-from tests.servers import minio, moto, seaweedfs
+from tests.servers import azurite, fake_gcs, minio, moto, seaweedfs
 from tests.servers.base import PortTaken, Server, Unavailable
 
 STARTS: dict[str, Callable[[], Server]] = {
     "moto": moto.start,
     "seaweedfs": seaweedfs.start,
     "minio": minio.start,
+    "fake_gcs": fake_gcs.start,
+    "azurite": azurite.start,
 }
+
+PREPARES: dict[str, Callable[[Callable[[str], None]], None]] = {
+    "minio": minio.prepare,
+    "fake_gcs": fake_gcs.prepare,
+    "azurite": azurite.prepare,
+}
+"""What a server's program may need before its first start, and how to get it."""
 
 
 TRIES = 3
