@@ -15,7 +15,7 @@ from cloudckpt.clock import Clock
 from cloudckpt.commit import RunWriter
 from cloudckpt.effects import Effects
 from cloudckpt.errors import ClosedError
-from cloudckpt.runner import make_runner
+from cloudckpt.runner import Runner, make_runner
 from cloudckpt.storage.contract import Storage
 from cloudckpt.storage.latency import LatencyStorage
 from cloudckpt.storage.probe import ensure_probed
@@ -45,7 +45,7 @@ class Core:
         engine = make()
         self.url = engine.url
         self._runner = make_runner(blocking=engine.blocking, clock=clock)
-        self.storage = self._wrapped(engine)
+        self._take(engine)
         self.closed = False
         _cores.add(self)
 
@@ -83,6 +83,7 @@ class Core:
     async def end(self) -> None:
         """Close the engine; every later call raises `ClosedError`."""
         self.closed = True
+        self._dropped.detach()
         await self.storage.close()
 
     def check_open(self, work: Coroutine[Any, Any, Any] | None = None) -> None:
@@ -94,13 +95,21 @@ class Core:
 
     def renew(self) -> None:
         """Take an engine of this process's own, in the child after a fork."""
+        self._dropped.detach()
         self._inherited = self.storage  # kept, so that it never closes what the parent uses
-        self.storage = self._wrapped(self._make())
+        self._take(self._make())
 
-    def _wrapped(self, storage: Storage) -> Storage:
+    def _take(self, engine: Storage) -> None:
+        # Connections must be closed on their own loop, also when nobody calls `close`.
+        self._dropped = weakref.finalize(self, _close_dropped, self._runner, engine)
+        self._dropped.atexit = False  # at exit `store.py` closes what is open
         if self._latency:
-            storage = LatencyStorage(storage, self._latency, self.effects)
-        return RetryingStorage(storage, self._policy, self.effects)
+            engine = LatencyStorage(engine, self._latency, self.effects)
+        self.storage: Storage = RetryingStorage(engine, self._policy, self.effects)
+
+
+def _close_dropped(runner: Runner, engine: Storage) -> None:
+    runner.start(engine.close())
 
 
 _cores: weakref.WeakSet[Core] = weakref.WeakSet()

@@ -19,10 +19,10 @@ from cloudckpt.errors import PermissionDeniedError, StorageError
 from cloudckpt.model import Extent, Manifest
 from cloudckpt.storage.contract import Storage
 
-PART_BYTES = 64 * 1024 * 1024
+PART_BYTES = 128 * 1024 * 1024
 """A larger payload is several objects, which travel side by side."""
 
-PARTS_AT_ONCE = 4
+PARTS_AT_ONCE = 2  # an engine may copy a part to send it
 RIDE_BYTES = 32 * 1024
 """Payloads ride on without an object while they, and two more like the newest, are at most this.
 

@@ -16,6 +16,8 @@ import asyncio
 import os
 import random
 import secrets
+import selectors
+import sys
 import threading
 import time
 from collections.abc import Callable, Coroutine
@@ -46,6 +48,10 @@ class Runner(Protocol):
         """Run a coroutine to its end without blocking the caller's loop."""
         ...
 
+    def start(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Let a coroutine run that nobody waits for. Safe in a finalizer."""
+        ...
+
 
 def make_runner(*, blocking: bool, clock: Clock) -> Runner:
     """Return the runner for an engine that blocks, or for one that suspends."""
@@ -59,18 +65,36 @@ class _Loop:
     """The process's IO loop, started on first use and again after a fork."""
 
     def __init__(self) -> None:
-        self.forget()
-        os.register_at_fork(after_in_child=self.forget)
+        self._begin()
+        os.register_at_fork(after_in_child=self._forget)
 
-    def forget(self) -> None:
+    def _begin(self) -> None:
         self._lock = threading.Lock()
+        self._selector: selectors.BaseSelector | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
+
+    def _forget(self) -> None:
+        """Let go of the parent's loop, in the child after a fork.
+
+        An epoll is shared over a fork: a transport of the parent's that the child drops at its
+        exit would take the connection out of the parent's epoll too, and the parent's next
+        answer would never arrive. So the child's copy is made one that knows no epoll.
+        """
+        if sys.platform == "linux" and isinstance(self._selector, selectors.EpollSelector):
+            nothing = os.open(os.devnull, os.O_RDONLY)
+            os.dup2(nothing, self._selector.fileno(), inheritable=False)
+            os.close(nothing)
+        if self._loop is not None:
+            # What the parent has open is not the child's to close, nor to be blamed for.
+            self._loop.set_exception_handler(lambda _loop, _context: None)
+        self._begin()
 
     def get(self) -> asyncio.AbstractEventLoop:
         with self._lock:
             if self._loop is None:
-                self._loop = asyncio.new_event_loop()
+                self._selector = selectors.DefaultSelector()
+                self._loop = asyncio.SelectorEventLoop(self._selector)
                 self._thread = threading.Thread(
                     target=self._loop.run_forever, name="cloudckpt-io", daemon=True
                 )
@@ -121,6 +145,10 @@ class LoopRunner:
     async def acall(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on the IO loop and await it; cancelling reaches it."""
         return await asyncio.wrap_future(self._submit(work))
+
+    def start(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Let a coroutine run on the IO loop."""
+        asyncio.run_coroutine_threadsafe(work, _loop.get())
 
     def _submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         if _loop.is_here():
@@ -220,6 +248,10 @@ class DirectRunner:
     async def acall(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on a worker thread of the caller's loop."""
         return await asyncio.to_thread(drive, work)
+
+    def start(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Run a coroutine here and now."""
+        drive(work)
 
 
 def _spawn_aside(work: Coroutine[Any, Any, Any]) -> Background:

@@ -142,6 +142,8 @@ class S3Storage:
         async with self._opening:
             if self._fs is None:
                 self._fs = self._make(**self._options)
+                # Older s3fs closes its session in whatever loop the garbage collector strikes.
+                self._fs.close_session = _leave_open
                 self._fs.retries = 1  # repeating is the wrapper's, and the protocol's for conditional writes
             await self._fs.set_session()
             client = await self._fs.get_s3(self._bucket)
@@ -150,6 +152,10 @@ class S3Storage:
                 _tune(client, self._options["config_kwargs"])
                 self._clients[id(client)] = client
         return self._fs
+
+
+def _leave_open(*_: object) -> None:
+    """Close nothing: `S3Storage.close` does, on the loop that the session belongs to."""
 
 
 def _with_defaults(options: dict[str, Any]) -> dict[str, Any]:
