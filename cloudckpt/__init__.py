@@ -19,6 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from cloudckpt.clock import Clock as Clock
+    from cloudckpt.codec import Record as Record
+    from cloudckpt.codec import migration as migration
+    from cloudckpt.codec import register as register
     from cloudckpt.errors import *  # noqa: F403 - the tree, as listed in its __all__
     from cloudckpt.fingerprints import fingerprint as fingerprint
     from cloudckpt.model import CheckpointInfo as CheckpointInfo
@@ -34,11 +37,14 @@ _HOMES = {
     "Checkpoint": "state",
     "CheckpointInfo": "model",
     "Clock": "clock",
+    "Record": "codec",
     "Run": "run",
     "RunInfo": "model",
     "Store": "store",
     "fingerprint": "fingerprints",
+    "migration": "codec",
     "open": "store",
+    "register": "codec",
 }
 
 

@@ -58,6 +58,7 @@ class RunWriter:
         keep_last: See `retention`.
         policy: How long a doubtful commit is followed up.
         prepare: Awaited before the run's first manifest is created.
+        unsettled: See `Objects`.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class RunWriter:
         keep_last: int,
         policy: RetryPolicy,
         prepare: Callable[[], Awaitable[None]],
+        unsettled: set[Objects] | None = None,
     ) -> None:
         self._effects = effects
         self._run = run
@@ -81,7 +83,7 @@ class RunWriter:
         self._conflict: ConflictError | None = None
         self._unknown: set[str] = set()  # commits of ours that may still land
         self._pointer = Pointer(storage, effects, run, policy)
-        self._objects = Objects(storage, effects, run)
+        self._objects = Objects(storage, effects, run, set() if unsettled is None else unsettled)
 
     @property
     def base(self) -> Base | None:

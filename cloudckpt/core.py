@@ -6,6 +6,7 @@ works on an engine and a loop of its own, and never closes what the parent uses.
 
 from __future__ import annotations
 
+import atexit
 import os
 import weakref
 from collections.abc import Callable, Coroutine
@@ -15,6 +16,7 @@ from cloudckpt.clock import Clock
 from cloudckpt.commit import RunWriter
 from cloudckpt.effects import Effects
 from cloudckpt.errors import ClosedError
+from cloudckpt.objects import Objects
 from cloudckpt.runner import Runner, make_runner
 from cloudckpt.storage.contract import Storage
 from cloudckpt.storage.latency import LatencyStorage
@@ -73,6 +75,7 @@ class Core:
             keep_last=keep_last,
             policy=self._policy,
             prepare=self._prepare,
+            unsettled=self._unsettled,
         )
 
     async def _prepare(self) -> None:
@@ -80,9 +83,20 @@ class Core:
             await ensure_probed(self.storage, self.effects)
             self._probed = True
 
-    async def end(self) -> None:
-        """Close the engine; every later call raises `ClosedError`."""
+    def close(self) -> None:
+        """Let what runs started aside end, and close the engine. Safe to call twice."""
+        if not self.closed:
+            self._runner.call(self._end())
+
+    async def aclose(self) -> None:
+        """`close`, awaited."""
+        if not self.closed:
+            await self._runner.acall(self._end())
+
+    async def _end(self) -> None:
         self.closed = True
+        for objects in list(self._unsettled):
+            await objects.settle()
         self._dropped.detach()
         await self.storage.close()
 
@@ -100,9 +114,10 @@ class Core:
         self._take(self._make())
 
     def _take(self, engine: Storage) -> None:
+        self._unsettled: set[Objects] = set()
         # Connections must be closed on their own loop, also when nobody calls `close`.
         self._dropped = weakref.finalize(self, _close_dropped, self._runner, engine)
-        self._dropped.atexit = False  # at exit `store.py` closes what is open
+        self._dropped.atexit = False  # see `_close_open`
         if self._latency:
             engine = LatencyStorage(engine, self._latency, self.effects)
         self.storage: Storage = RetryingStorage(engine, self._policy, self.effects)
@@ -121,3 +136,10 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
+
+
+@atexit.register
+def _close_open() -> None:
+    """Let what was started aside end, and close connections before the interpreter goes."""
+    for core in list(_cores):
+        core.close()

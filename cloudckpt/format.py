@@ -92,8 +92,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
         "recent": list(manifest.recent),
     }
     riders = (
-        b'%b:"%b"' % (canonical(key), base64.b64encode(data))
-        for key, data in sorted(manifest.inline.items())
+        b'%b:"%b"' % (canonical(key), base64.b64encode(data)) for key, data in sorted(manifest.inline.items())
     )
     entries = (_entry_bytes(entry) for entry in manifest.checkpoints)
     ready = {"checkpoints": b"[%b]" % b",".join(entries), "inline": b"{%b}" % b",".join(riders)}

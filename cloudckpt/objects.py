@@ -41,12 +41,21 @@ OFFLOAD_BYTES = 1 << 20
 
 
 class Objects:
-    """What one writer knows of its run's objects. Not for concurrent callers."""
+    """What one writer knows of its run's objects. Not for concurrent callers.
 
-    def __init__(self, storage: Storage, effects: Effects, run: str) -> None:
+    Args:
+        storage: The store.
+        effects: Time, chance and concurrency.
+        run: The run's id.
+        unsettled: Holds this object while it has work aside or left to do, so that whoever
+            closes the store can wait for it, also when nobody holds the run any more.
+    """
+
+    def __init__(self, storage: Storage, effects: Effects, run: str, unsettled: set[Objects]) -> None:
         self._storage = storage
         self._effects = effects
         self._run = run
+        self._unsettled = unsettled
         self._known: set[str] = set()  # riding keys whose object exists
         self._never: set[str] = set()  # riding keys of ours whose object nobody began to put
         self._behind: dict[str, Background] = {}
@@ -107,6 +116,7 @@ class Objects:
             if one not in self._behind and one not in self._known:
                 self._never.discard(one)
                 self._behind[one] = self._effects.spawn(self._put_riding(one, data))
+                self._unsettled.add(self)
 
     async def make_room(self, manifest: Manifest, size: int) -> None:
         """Return when a payload of `size` bytes may ride too: the oldest become objects first."""
@@ -139,6 +149,8 @@ class Objects:
         """
         dropped = {key: size for key, size in dropped.items() if key not in self._never}
         self._never &= riding.keys()
+        if dropped:
+            self._unsettled.add(self)
         self._doomed.extend(dropped)
         self._doomed_bytes += sum(dropped.values())
         if len(self._doomed) >= SWEEP_KEYS or self._doomed_bytes >= SWEEP_BYTES:
@@ -178,6 +190,7 @@ class Objects:
             self._start_sweep()
         if self._sweep is not None:
             await _ended(self._sweep)
+        self._unsettled.discard(self)
 
 
 async def _ended(work: Background) -> None:

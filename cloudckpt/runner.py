@@ -111,6 +111,7 @@ _loop = _Loop()
 class _Task:
     def __init__(self, work: Coroutine[Any, Any, Any]) -> None:
         self._task = asyncio.ensure_future(work)
+        self._task.add_done_callback(_seen)  # nobody may ever ask; then its error is not news
 
     def done(self) -> bool:
         return self._task.done()
@@ -118,6 +119,11 @@ class _Task:
     async def wait(self) -> Any:
         # A waiter that is cancelled must not take the shared work with it.
         return await asyncio.shield(self._task)
+
+
+def _seen(task: asyncio.Future[Any]) -> None:
+    if not task.cancelled():
+        task.exception()
 
 
 class LoopRunner:

@@ -6,9 +6,7 @@ aside is left when its store, or the interpreter, ends in order.
 
 from __future__ import annotations
 
-import atexit
 import os
-import weakref
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Self
@@ -93,8 +91,6 @@ class Store:
         self._keep_last = check_keep_last(keep_last)
         self._core = Core(make, timeout=timeout, latency=latency, clock=clock or SystemClock(), probed=probed)
         self.url = self._core.url
-        self._runs: weakref.WeakSet[Run] = weakref.WeakSet()
-        _open_stores.add(self)
 
     def __repr__(self) -> str:
         return f"<Store {self.url}>"
@@ -118,14 +114,12 @@ class Store:
             InvalidInputError: An argument is not usable.
         """
         self._core.check_open()
-        run = Run(
+        return Run(
             self._core,
             run_id,
             keep_last=self._keep_last if keep_last is None else keep_last,
             fingerprint=fingerprint,
         )
-        self._runs.add(run)
-        return run
 
     def runs(self, prefix: str = "") -> Iterator[RunInfo]:
         """Iterate over the runs whose id starts with `prefix`: one request per 1,000 runs.
@@ -154,19 +148,12 @@ class Store:
         return await list_runs(self._core.storage, prefix, cursor)
 
     def close(self) -> None:
-        """Close every run of this store, and its connections. Safe to call twice."""
-        if not self._core.closed:
-            self._core.call(self._end())
+        """Let what its runs started aside end, and close its connections. Safe to call twice."""
+        self._core.close()
 
     async def aclose(self) -> None:
         """`close`, awaited."""
-        if not self._core.closed:
-            await self._core.acall(self._end())
-
-    async def _end(self) -> None:
-        for run in list(self._runs):
-            await run._settle()
-        await self._core.end()
+        await self._core.aclose()
 
     def __enter__(self) -> Self:
         self._core.check_open()
@@ -185,13 +172,3 @@ class Store:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.aclose()
-
-
-_open_stores: weakref.WeakSet[Store] = weakref.WeakSet()
-
-
-@atexit.register
-def _close_open_stores() -> None:
-    """Let what was started aside end, and close connections before the interpreter goes."""
-    for store in list(_open_stores):
-        store.close()

@@ -145,8 +145,6 @@ def _compile_fields(shape: Shape, hint: Any) -> dict[str, Converter]:
 def _readable(hint: Any, read: Callable[[], T]) -> T:
     try:
         return read()
-    except (SchemaError, RecursionError):
-        raise
     except Exception as error:
         raise SchemaError(
             f"the type hints of {_name(hint)} can't be read; see the cause", kind="unreadable-hints"

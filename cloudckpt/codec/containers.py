@@ -122,11 +122,11 @@ def _load_pattern(items: list[Any]) -> re.Pattern[Any]:
 
 
 def _dump_deque(value: deque[Any], _: Encoding) -> Iterable[Any]:
-    return value.maxlen, *value
+    return *value, value.maxlen
 
 
 def _load_deque(items: list[Any]) -> deque[Any]:
-    maxlen, *rest = items
+    *rest, maxlen = items
     if maxlen is not None and maxlen < len(rest):
         raise ValueError("a deque that is longer than it may be")
     return deque(rest, maxlen)

@@ -169,6 +169,10 @@ def _in_mapping(key: Converter | None, value: Converter | None) -> Converter | N
         return None
 
     def convert(mapping: Any) -> Any:
+        if isinstance(mapping, types.MappingProxyType):
+            return types.MappingProxyType(convert(mapping.copy()))
+        if isinstance(mapping, collections.ChainMap):
+            mapping.maps[:] = map(convert, mapping.maps)
         if not isinstance(mapping, dict):
             return mapping
         pairs = [(key(k) if key else k, value(v) if value else v) for k, v in mapping.items()]

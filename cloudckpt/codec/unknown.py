@@ -52,4 +52,4 @@ def kept(instance: object) -> dict[str, Any]:
         found: dict[str, Any] = attributes.get(ATTRIBUTE) or {}
         return found
     entry = _aside.get(id(instance))
-    return entry[1] if entry is not None and entry[0]() is instance else {}
+    return {} if entry is None else entry[1]

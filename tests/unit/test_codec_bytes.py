@@ -9,6 +9,7 @@ import sys
 import tracemalloc
 from pathlib import Path
 
+import numpy as np
 import pytest
 import zstandard
 
@@ -64,6 +65,28 @@ def test_the_header_is_as_documented() -> None:
     assert parameters.content_size == 5
 
 
+def test_equal_arrays_give_equal_bytes_whatever_lies_between_their_items() -> None:
+    """Padding of a struct and of a long double is whatever was in memory."""
+    structured = np.dtype(
+        [("a", "u1"), ("n", np.dtype([("x", "u1"), ("y", "f4", (2,))], align=True))], align=True
+    )
+    for dtype in (structured, np.dtype(np.longdouble), np.dtype(np.clongdouble)):
+        digests = set()
+        for filler in (0, 255):
+            array = np.full(3 * dtype.itemsize, filler, np.uint8).view(dtype)
+            for name in dtype.names or ():
+                array[name] = np.zeros((), dtype[name])
+            if not dtype.names:
+                array[...] = [dtype.type(n) for n in (1, 2, 3)]
+                raw = array.view(np.uint8).reshape(-1, np.dtype(np.longdouble).itemsize)
+                if np.finfo(np.longdouble).nmant == 63:
+                    raw[:, 10:] = filler
+            else:
+                array["n"]["x"], array["n"]["y"] = 1, 2
+            digests.add(encode(array).encoded_digest)
+        assert len(digests) == 1
+
+
 def test_a_change_after_the_call_changes_nothing() -> None:
     state = {"messages": ["a"]}
     encoded = encode(state)
@@ -89,7 +112,7 @@ def test_encoding_takes_at_most_twice_the_state_beside_it() -> None:
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert peak < 3.1 * size  # the packer's buffer may be grown to twice of what is in it
+    assert peak < 2.3 * size  # of this size the packer's buffer, which it doubles, is full
 
 
 def test_importing_the_codec_imports_no_library_of_its_users() -> None:

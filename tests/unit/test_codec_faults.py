@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import enum
 import io
+import pathlib
+import re
 import threading
+import types
 from collections.abc import Callable
 from datetime import datetime, tzinfo
+from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import pytest
 
 from cloudckpt.codec import decode, encode
@@ -101,11 +107,51 @@ def test_many_faults_are_counted_and_all_in_paths() -> None:
         {}.keys,
         lambda: memoryview(b"abcd")[::2],
         lambda: ValueError("x"),
+        lambda: collections.defaultdict(lambda: 0),
+        lambda: collections.defaultdict(type("list", (), {})),
+        type("Decimal", (), {"__module__": "decimal", "__str__": lambda _: "1"}),
+        lambda: re.compile("a", re.DEBUG),
+        lambda: np.array([object()]),
+        lambda: np.array(["a"], np.dtypes.StringDType()),
+        lambda: np.rec.array([(1,)], dtype=[("a", "i4")]),
+        lambda: np.ma.array([1], mask=[True]),
+        lambda: np.zeros(1, np.dtype({"a": ("i4", 0, "title")})),
+        lambda: np.zeros(1, [("a", "O")]),
+        lambda: np.object_,
+        lambda: Fraction(1, 7**20000),
     ],
 )
 def test_what_would_come_back_as_something_else_is_refused(make: Callable[[], Any]) -> None:
     """A subclass that is packed as its base comes back as its base."""
     assert refused({"v": [make()]}).paths == ("state.v[0]",)
+
+
+def test_what_a_mapping_of_another_kind_holds_is_named_as_in_a_dict() -> None:
+    state = {
+        "counter": collections.Counter({"a": print}),
+        "ordered": collections.OrderedDict({"b c": print}),
+        "default": collections.defaultdict(list, {1: [print]}),
+        "chain": collections.ChainMap({"k": 1}, {"k": print}),
+        "queue": collections.deque([print]),
+        "namespace": types.SimpleNamespace(x=print),
+    }
+    assert refused(state).paths == (
+        "state.counter.a",
+        "state.ordered['b c']",
+        "state.default[1][0]",
+        "state.chain[1].k",
+        "state.queue[0]",
+        "state.namespace.x",
+    )
+
+
+def test_a_path_whose_text_names_another_is_refused() -> None:
+    """Up to Python 3.11 the text of ./c:a is that of a file on drive C."""
+    path = pathlib.PureWindowsPath("./c:a")
+    if pathlib.PureWindowsPath(str(path)) == path:
+        assert decode(encode(path).data) == path
+    else:
+        assert "its own text does not name" in str(refused(path))
 
 
 def test_a_time_zone_of_another_library_is_refused_with_what_to_use() -> None:

@@ -241,7 +241,7 @@ HASHABLE: dict[str, Any] = {
     "numpy str with nul at its end": np.str_("a\0"),
     "numpy bytes": np.bytes_(b"\xff\0"),
     "numpy datetime64": np.datetime64("2024-01-01T00:00:00.5", "ms"),
-    "numpy datetime64 generic": np.datetime64("NaT"),
+    "numpy datetime64 nat": np.datetime64("NaT", "us"),
     "numpy timedelta64": np.timedelta64(-5, "25s"),
     "pydantic model frozen": FrozenModel(n=1),
     "msgspec struct frozen": Struct(1, (2, 3)),

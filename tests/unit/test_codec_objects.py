@@ -7,6 +7,7 @@ import copy
 import dataclasses
 import enum
 import pickle
+import types
 import typing
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,7 +17,7 @@ import msgspec
 import pydantic
 import pytest
 
-from cloudckpt.codec import Record, decode, encode
+from cloudckpt.codec import Record, decode, encode, register, unknown
 from cloudckpt.errors import SchemaError
 
 T = typing.TypeVar("T")
@@ -133,6 +134,8 @@ def test_a_union_builds_the_member_that_was_saved(union: Any) -> None:
         (collections.defaultdict(list, {1: [Item("a")]}), collections.defaultdict[int, list[Item]]),
         (collections.Counter({Item("a"): 2}), collections.Counter[Item]),
         (collections.deque([Item("a")], 3), collections.deque[Item]),
+        (collections.ChainMap({"a": Item("a")}, {"b": Item("b")}), collections.ChainMap[str, Item]),
+        (types.MappingProxyType({"a": Item("a")}), Mapping[str, Item]),
         ({"item": Item("a"), "next": {"item": Item("b"), "next": None}}, Linked),
         (Item("a"), typing.NewType("Special", Item)),
         (Item("a"), typing.Annotated[Item, "note"]),
@@ -335,9 +338,12 @@ class TestUnknownFields:
     def test_they_go_with_the_instance(self) -> None:
         """A table by identity must not give them to a later object at the same address."""
         cls = dataclasses.make_dataclass("Grown", ["a"], slots=True, weakref_slot=True)
+        before = len(unknown._aside)
         for _ in range(50):
             instance = decode(encode(self.NEWER).data, cls)
+            assert unknown.kept(instance)
             del instance
+            assert len(unknown._aside) == before
             assert encode(cls(5)).data == encode(Record("Grown", 1, {"a": 5})).data
 
 
@@ -415,6 +421,15 @@ def test_a_model_keeps_what_was_set_and_what_is_private() -> None:
     assert found.model_dump(exclude_unset=True) == {"item": {"name": "a", "price": 1.0}}
 
 
+def test_a_private_default_is_not_shared_between_loads() -> None:
+    class Logs(pydantic.BaseModel):
+        _lines: list[str] = []
+
+    data = encode(Record(Logs.__qualname__, 1, {})).data
+    decode(data, Logs)._lines.append("a")
+    assert decode(data, Logs)._lines == []
+
+
 def test_a_generic_class_builds_what_its_argument_names() -> None:
     found = decode(encode(Box(Item("a"), [Item("b")])).data, Box[Item])
     assert found == Box(Item("a"), [Item("b")])
@@ -424,6 +439,11 @@ def test_a_generic_class_builds_what_its_argument_names() -> None:
 class Box(typing.Generic[T]):
     content: T
     more: list[T]
+
+
+@dataclasses.dataclass
+class Holder:
+    node: Node | None
 
 
 @dataclasses.dataclass
@@ -447,6 +467,9 @@ def test_objects_too_deep_to_build_say_so() -> None:
         decode(data, Node)
     assert caught.value.kind == "too-deep"
     assert decode(data).child.child.n == 497
+    data = encode(register("objects-holds-a-node")(Holder)(node)).data
+    with pytest.raises(SchemaError, match="nested too deep"):
+        decode(data)
 
 
 def test_an_ordered_dict_keeps_its_own_order_through_a_hint() -> None:
