@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
+from typing import Any
 
 from cloudckpt import keys
 from cloudckpt.effects import Background, Effects, gather
@@ -36,6 +37,9 @@ MAX_RIDE_BYTES = 64 * 1024
 SWEEP_KEYS = 16
 SWEEP_BYTES = 1 << 20
 """Dropped objects are deleted together, once there are this many or they are this large."""
+
+ASIDE_SECONDS = 0.002
+"""Work aside begins this much later, so that the caller who just saved goes on first."""
 
 OFFLOAD_BYTES = 1 << 20
 
@@ -115,7 +119,7 @@ class Objects:
             total -= len(data)
             if one not in self._behind and one not in self._known:
                 self._never.discard(one)
-                self._behind[one] = self._effects.spawn(self._put_riding(one, data))
+                self._behind[one] = self._effects.spawn(self._aside(partial(self._put_riding, one, data)))
                 self._unsettled.add(self)
 
     async def make_room(self, manifest: Manifest, size: int) -> None:
@@ -135,6 +139,10 @@ class Objects:
         if key not in self._known:
             self._never.discard(key)
             await self._put_riding(key, data)
+
+    async def _aside(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        await self._effects.sleep(ASIDE_SECONDS)
+        await work()
 
     async def _put_riding(self, key: str, data: bytes) -> None:
         await self._storage.put(key, data)
@@ -159,7 +167,7 @@ class Objects:
     def _start_sweep(self) -> None:
         if self._doomed and self._may_delete and (self._sweep is None or self._sweep.done()):
             self._doomed_bytes = 0
-            self._sweep = self._effects.spawn(self._delete_doomed())
+            self._sweep = self._effects.spawn(self._aside(self._delete_doomed))
 
     async def _delete_doomed(self) -> None:
         batch: list[str] = []

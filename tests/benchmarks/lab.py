@@ -58,7 +58,7 @@ class Lab:
 
     def rounds(self, count: int) -> int:
         """Return how many rounds to do where a full run does `count`."""
-        return max(3, count // 4) if self.quick else count
+        return max(2, count // 4) if self.quick else count
 
     def folder(self) -> Path:
         """Return a new empty folder."""

@@ -74,7 +74,7 @@ def run(lab: Lab) -> Iterator[Table]:
                 ends.callback(fresh.close)
                 took = medians(
                     {"load": fresh.load, "cat": partial(peer.cat, key), "get": partial(peer.get, key)},
-                    rounds=lab.rounds(10),
+                    rounds=lab.rounds(12),
                     before={"load": fresh.prepare},
                 )
                 table.add(

@@ -22,7 +22,7 @@ class Figure:
     """One measured value.
 
     Attributes:
-        value: The number.
+        value: The number; an int is shown whole.
         unit: As it is printed behind the number.
         most: The target, inclusive; None for a figure without one.
     """
@@ -61,6 +61,10 @@ class Table:
     columns: tuple[str, ...]
     notes: tuple[str, ...] = ()
     rows: list[tuple[str, tuple[Cell, ...]]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if len(set(self.columns)) != len(self.columns):
+            raise ValueError(f"two columns of one name: {self.columns}")
 
     def add(self, label: str, *cells: Cell) -> None:
         """Append a row."""
@@ -151,6 +155,8 @@ def mebibytes(size: float) -> Figure:
 
 
 def _digits(value: float) -> str:
+    if isinstance(value, int):
+        return str(value)
     return f"{value:.0f}" if abs(value) >= 100 else f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
 
 

@@ -23,7 +23,7 @@ from tests.benchmarks.texts import make_text
 
 MIB = 1 << 20
 BEAT = 0.001
-REPEATS = 3
+REPEATS = 5
 
 
 def main() -> None:

@@ -2,8 +2,7 @@
 
 Owns: the recipe. Invariants: a text has exactly the characters asked for, all
 ASCII; its zstd size is as near to the one asked for as the recipe gets (a few
-per cent, more below 100 characters, where the frame's own bytes decide); the
-same arguments give the same text.
+per cent, at times 15 below 500 characters); the same arguments give the same text.
 
 One knob goes from text that repeats itself, over text of words, to text of
 random characters; a bisection finds where the wanted size lies.

@@ -90,12 +90,12 @@ def _requests(lab: Lab, server: Server) -> Table:
         url = f"{server.url}/{lab.name()}"
 
         def counted(label: str, calls: int, work: Callable[[], object], pause: float = 0.0) -> None:
-            time.sleep(0.2)  # let what went on before come to its end
+            time.sleep(0.1)  # let what went on before come to its end
             start = len(proxy.requests)
             for _ in range(calls):
                 work()
                 time.sleep(pause)
-            time.sleep(0.2)
+            time.sleep(0.1)
             table.add(label, *_means(proxy.requests[start:], calls))
 
         with cloudckpt.open(url, storage_options=options) as store:
@@ -105,7 +105,7 @@ def _requests(lab: Lab, server: Server) -> Table:
                 counted(f"become the writer of a new run, {name}", 1, run.acquire)
                 for _ in range(12):  # until each save drops a checkpoint
                     run.save(state)
-                counted(f"save {name} alone", 20, partial(run.save, state), 0.05)
+                counted(f"save {name} alone", 20, partial(run.save, state), 0.03)
                 counted(f"save {name} back to back", 20, partial(run.save, state))
                 counted(f"load {name}", 20, partial(_load, store, name))
     return table
