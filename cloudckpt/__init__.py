@@ -22,10 +22,13 @@ if TYPE_CHECKING:
     from cloudckpt.codec import Record as Record
     from cloudckpt.codec import migration as migration
     from cloudckpt.codec import register as register
+    from cloudckpt.codec.redaction import Redacted as Redacted
+    from cloudckpt.codec.sizes import measure as measure
     from cloudckpt.errors import *  # noqa: F403 - the tree, as listed in its __all__
     from cloudckpt.fingerprints import fingerprint as fingerprint
     from cloudckpt.model import CheckpointInfo as CheckpointInfo
     from cloudckpt.model import RunInfo as RunInfo
+    from cloudckpt.model import Size as Size
     from cloudckpt.run import Run as Run
     from cloudckpt.state import Checkpoint as Checkpoint
     from cloudckpt.store import Store as Store
@@ -38,10 +41,13 @@ _HOMES = {
     "CheckpointInfo": "model",
     "Clock": "clock",
     "Record": "codec",
+    "Redacted": "codec.redaction",
     "Run": "run",
     "RunInfo": "model",
+    "Size": "model",
     "Store": "store",
     "fingerprint": "fingerprints",
+    "measure": "codec.sizes",
     "migration": "codec",
     "open": "store",
     "register": "codec",

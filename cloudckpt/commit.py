@@ -30,6 +30,7 @@ from cloudckpt.pointer import Base, Pointer
 from cloudckpt.retention import plan_expiry
 from cloudckpt.storage.contract import Storage
 from cloudckpt.storage.retry import RetryPolicy
+from cloudckpt.sweep import Sweeper
 
 INLINE_BYTES = 32 * 1024
 """A payload of at most this many bytes rides in the manifest."""
@@ -58,7 +59,7 @@ class RunWriter:
         keep_last: See `retention`.
         policy: How long a doubtful commit is followed up.
         prepare: Awaited before the run's first manifest is created.
-        unsettled: See `Objects`.
+        sweeper: Deletes what commits dropped; one of its own by default.
     """
 
     def __init__(
@@ -70,7 +71,7 @@ class RunWriter:
         keep_last: int,
         policy: RetryPolicy,
         prepare: Callable[[], Awaitable[None]],
-        unsettled: set[Objects] | None = None,
+        sweeper: Sweeper | None = None,
     ) -> None:
         self._effects = effects
         self._run = run
@@ -83,7 +84,8 @@ class RunWriter:
         self._conflict: ConflictError | None = None
         self._unknown: set[str] = set()  # commits of ours that may still land
         self._pointer = Pointer(storage, effects, run, policy)
-        self._objects = Objects(storage, effects, run, set() if unsettled is None else unsettled)
+        self._sweeper = sweeper or Sweeper(storage, effects)
+        self.objects = Objects(storage, effects, run, self._sweeper)
 
     @property
     def base(self) -> Base | None:
@@ -140,14 +142,15 @@ class RunWriter:
                 self._check_lost(base, seen)
                 base = seen
             self._base = seen
-            self._objects.landed(new, entry.extents[0].key if entry.extents[0].key in new.inline else None)
+            self.objects.landed(new, entry.extents[0].key if entry.extents[0].key in new.inline else None)
             kept = new.keys()
-            self._objects.doom({k: n for k, n in base.manifest.keys().items() if k not in kept}, new.inline)
+            self.objects.drop({k: n for k, n in base.manifest.keys().items() if k not in kept}, new.inline)
             return seen.manifest, entry
 
     async def settle(self) -> None:
-        """Wait for what was started aside, see `Objects.settle`."""
-        await self._objects.settle()
+        """Wait for what was started aside, and delete what waits for it."""
+        await self.objects.settle()
+        await self._sweeper.settle()
 
     # ---- the base
 
@@ -233,7 +236,7 @@ class RunWriter:
             seen, landed = await self._pointer.swap(base, new, self._taken(new.epoch))
             if landed:
                 self._epoch, self._base = new.epoch, seen
-                self._objects.landed(seen.manifest)  # what an earlier writer left riding
+                self.objects.landed(seen.manifest)  # what an earlier writer left riding
                 return
 
     def _taken(self, epoch: int) -> Callable[[Manifest], bool]:
@@ -244,12 +247,12 @@ class RunWriter:
     async def _next(self, manifest: Manifest, draft: Draft) -> tuple[Manifest, Entry]:
         """Put the payload, unless it rides; return the manifest to commit over `manifest`."""
         encoded, seq = draft.encoded, manifest.seq + 1
-        extents = await self._objects.extents(seq, encoded.data)
+        extents = await self.objects.extents(seq, encoded.data)
         rides = len(encoded.data) <= INLINE_BYTES
         if rides:
-            await self._objects.make_room(manifest, len(encoded.data))
+            await self.objects.make_room(manifest, len(encoded.data))
         else:
-            await self._objects.put(extents, encoded.data)
+            await self.objects.put(extents, encoded.data)
         parent = manifest.head
         entry = Entry(
             seq=seq,
@@ -260,7 +263,7 @@ class RunWriter:
             parent_digest=entry_digest(parent) if parent else None,
             digest=extents[0].digest
             if len(extents) == 1
-            else await self._objects.digest(memoryview(encoded.data)),
+            else await self.objects.digest(memoryview(encoded.data)),
             size=len(encoded.data),
             encoded_digest=encoded.encoded_digest,
             encoded_size=encoded.encoded_size,
@@ -282,7 +285,7 @@ class RunWriter:
             recent=(draft.commit, *manifest.recent)[:RECENT_COMMITS],
         )
         wanted = new.keys()
-        inline = {k: v for k, v in manifest.inline.items() if k in wanted and not self._objects.exists(k)}
+        inline = {k: v for k, v in manifest.inline.items() if k in wanted and not self.objects.exists(k)}
         if rides:
             inline[extents[0].key] = encoded.data
         return replace(new, inline=inline), entry

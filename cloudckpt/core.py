@@ -22,6 +22,7 @@ from cloudckpt.storage.contract import Storage
 from cloudckpt.storage.latency import LatencyStorage
 from cloudckpt.storage.probe import ensure_probed
 from cloudckpt.storage.retry import RetryingStorage, RetryPolicy
+from cloudckpt.sweep import Sweeper
 
 T = TypeVar("T")
 
@@ -68,15 +69,18 @@ class Core:
 
     def writer(self, run_id: str, *, keep_last: int) -> RunWriter:
         """Return a new claim to write a run."""
-        return RunWriter(
+        writer = RunWriter(
             self.storage,
             self.effects,
             run_id,
             keep_last=keep_last,
             policy=self._policy,
             prepare=self._prepare,
-            unsettled=self._unsettled,
+            sweeper=self._sweeper,
         )
+
+        self._objects.add(writer.objects)
+        return writer
 
     async def _prepare(self) -> None:
         if not self._probed:
@@ -95,8 +99,9 @@ class Core:
 
     async def _end(self) -> None:
         self.closed = True
-        for objects in list(self._unsettled):
+        for objects in list(self._objects):
             await objects.settle()
+        await self._sweeper.settle()
         self._dropped.detach()
         await self.storage.close()
 
@@ -114,13 +119,14 @@ class Core:
         self._take(self._make())
 
     def _take(self, engine: Storage) -> None:
-        self._unsettled: set[Objects] = set()
         # Connections must be closed on their own loop, also when nobody calls `close`.
         self._dropped = weakref.finalize(self, _close_dropped, self._runner, engine)
         self._dropped.atexit = False  # see `_close_open`
         if self._latency:
             engine = LatencyStorage(engine, self._latency, self.effects)
         self.storage: Storage = RetryingStorage(engine, self._policy, self.effects)
+        self._sweeper = Sweeper(self.storage, self.effects)
+        self._objects: weakref.WeakSet[Objects] = weakref.WeakSet()  # one with a put under way lives
 
 
 def _close_dropped(runner: Runner, engine: Storage) -> None:

@@ -16,6 +16,9 @@ from cloudckpt.clock import Clock
 
 T = TypeVar("T")
 
+ASIDE_SECONDS = 0.002
+"""Work aside begins this much later, so that the caller who just saved goes on first."""
+
 
 class Background(Protocol):
     """Work that was started aside."""

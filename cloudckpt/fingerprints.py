@@ -8,9 +8,13 @@ should know before the next step is taken.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Literal, TypeAlias, get_args
 
 from cloudckpt.codec import encode
-from cloudckpt.errors import InvalidInputError
+from cloudckpt.errors import InvalidInputError, SchemaError
+
+OnChange: TypeAlias = Literal["report", "strict", "ignore"]
+"""What a load does about another fingerprint."""
 
 _HEX = 16
 
@@ -75,3 +79,37 @@ def changes(saved: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
         for name in sorted({*saved, *now})
         if saved.get(name) != now.get(name)
     ]
+
+
+def check_on_change(value: OnChange) -> None:
+    """Raise InvalidInputError when it is none of the words."""
+    if value not in get_args(OnChange):
+        raise InvalidInputError(f"fingerprint must be one of {get_args(OnChange)}", got=value)
+
+
+def compare(
+    saved: Mapping[str, str] | None,
+    now: Mapping[str, str] | None,
+    on_change: OnChange,
+    *,
+    run: str,
+    seq: int,
+) -> str | None:
+    """Return what to report about a checkpoint of other code; None when there is nothing to say.
+
+    Raises:
+        SchemaError: It differs, and `on_change` is "strict".
+    """
+    found = [] if now is None or on_change == "ignore" else changes(saved or {}, now)
+    if not found:
+        return None
+    if on_change == "strict":
+        raise SchemaError(
+            "the checkpoint was saved under another fingerprint; go on with the code that saved it, or "
+            'load with fingerprint="report"',
+            kind="fingerprint",
+            run=run,
+            seq=seq,
+            changes=found,
+        )
+    return f"seq={seq} of run={run!r} was saved under another fingerprint: {', '.join(found)}"

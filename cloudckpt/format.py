@@ -17,7 +17,7 @@ import hashlib
 import itertools
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Any
@@ -32,6 +32,9 @@ _REST = len(_HEAD) + 64 + 2
 _ENVELOPE = re.compile(rb'\{"digest":"([0-9a-f]{64})",(?=.)', re.DOTALL)
 _MANIFEST_FIELDS = frozenset(f.name for f in fields(Manifest)) - {"extra"} | {"format"}
 _ENTRY_FIELDS = frozenset(f.name for f in fields(Entry)) - {"extra", "cached"}
+
+MAX_TAG = 128
+"""Characters of a tag."""
 
 MAX_INT = 2**63 - 1
 """Largest whole number in a manifest, either way from zero: other languages' JSON reads no more."""
@@ -196,6 +199,22 @@ def _checked(value: Any, path: str) -> Any:
         path=path,
         got=type(value).__name__,
     )
+
+
+def check_tags(tags: Iterable[str]) -> tuple[str, ...]:
+    """Return the tags, each once.
+
+    Raises:
+        InvalidInputError: They are no list, or one is no str that can be a tag.
+    """
+    if isinstance(tags, str | bytes) or not isinstance(tags, Iterable):
+        raise InvalidInputError("tags must be a list or tuple of str", got=tags)
+    found = list(tags)
+    for tag in found:
+        if not isinstance(tag, str) or not 0 < len(tag) <= MAX_TAG:
+            raise InvalidInputError(f"a tag must be a str of 1 to {MAX_TAG} characters", got=tag)
+        check_text(tag, "tags")
+    return tuple(dict.fromkeys(found))
 
 
 def _time_out(time: datetime) -> str:

@@ -1,24 +1,23 @@
-"""The payload objects of one run, as its writer puts and deletes them.
+"""The payload objects of one run, as its writer puts them and lets go of them.
 
-Owns: cutting a payload into objects, putting one behind a commit while it still
-rides inline, and deleting what a landed commit dropped. Invariants: a key is
-put with one value only; nothing that is put aside is lost when it fails, since
-its payload rides on; nothing is deleted before the put of the same key ended.
+Owns: cutting a payload into objects, and putting one behind a commit while it
+still rides inline. Invariants: a key is put with one value only; nothing that is
+put aside is lost when it fails, since its payload rides on; no key is handed to
+the sweeper before the put of the same key ended.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections import deque
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Mapping
 from functools import partial
-from typing import Any
 
 from cloudckpt import keys
-from cloudckpt.effects import Background, Effects, gather
-from cloudckpt.errors import PermissionDeniedError, StorageError
+from cloudckpt.effects import ASIDE_SECONDS, Background, Effects, gather
+from cloudckpt.errors import StorageError
 from cloudckpt.model import Extent, Manifest
 from cloudckpt.storage.contract import Storage
+from cloudckpt.sweep import Sweeper
 
 PART_BYTES = 128 * 1024 * 1024
 """A larger payload is several objects, which travel side by side."""
@@ -34,13 +33,6 @@ So a payload's object is under way two saves before there would be no room for a
 MAX_RIDE_BYTES = 64 * 1024
 """No more than this rides: a save waits for the oldest payload's object first."""
 
-SWEEP_KEYS = 16
-SWEEP_BYTES = 1 << 20
-"""Dropped objects are deleted together, once there are this many or they are this large."""
-
-ASIDE_SECONDS = 0.002
-"""Work aside begins this much later, so that the caller who just saved goes on first."""
-
 OFFLOAD_BYTES = 1 << 20
 
 
@@ -51,22 +43,18 @@ class Objects:
         storage: The store.
         effects: Time, chance and concurrency.
         run: The run's id.
-        unsettled: Holds this object while it has work aside or left to do, so that whoever
-            closes the store can wait for it, also when nobody holds the run any more.
+        sweeper: Deletes what is dropped.
     """
 
-    def __init__(self, storage: Storage, effects: Effects, run: str, unsettled: set[Objects]) -> None:
+    def __init__(self, storage: Storage, effects: Effects, run: str, sweeper: Sweeper) -> None:
         self._storage = storage
         self._effects = effects
         self._run = run
-        self._unsettled = unsettled
+        self._sweeper = sweeper
         self._known: set[str] = set()  # riding keys whose object exists
         self._never: set[str] = set()  # riding keys of ours whose object nobody began to put
         self._behind: dict[str, Background] = {}
-        self._doomed: deque[str] = deque()
-        self._doomed_bytes = 0
-        self._sweep: Background | None = None
-        self._may_delete = True
+        self._late: dict[str, int] = {}  # dropped while the put of their object was under way
 
     async def extents(self, seq: int, data: bytes) -> tuple[Extent, ...]:
         """Name the objects that `data` will be, under keys that no earlier try used."""
@@ -119,8 +107,7 @@ class Objects:
             total -= len(data)
             if one not in self._behind and one not in self._known:
                 self._never.discard(one)
-                self._behind[one] = self._effects.spawn(self._aside(partial(self._put_riding, one, data)))
-                self._unsettled.add(self)
+                self._behind[one] = self._effects.spawn(self._put_behind(one, data))
 
     async def make_room(self, manifest: Manifest, size: int) -> None:
         """Return when a payload of `size` bytes may ride too: the oldest become objects first."""
@@ -140,65 +127,44 @@ class Objects:
             self._never.discard(key)
             await self._put_riding(key, data)
 
-    async def _aside(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    async def _put_behind(self, key: str, data: bytes) -> None:
         await self._effects.sleep(ASIDE_SECONDS)
-        await work()
+        await self._put_riding(key, data)
+        if key in self._late:
+            self._sweeper.doom({key: self._late.pop(key)})
 
     async def _put_riding(self, key: str, data: bytes) -> None:
         await self._storage.put(key, data)
         self._known.add(key)
 
-    def doom(self, dropped: Mapping[str, int], riding: Mapping[str, bytes]) -> None:
-        """Delete, in time, objects that a landed commit dropped.
+    def drop(self, dropped: Mapping[str, int], riding: Mapping[str, bytes]) -> None:
+        """Let go of objects that a landed commit dropped.
 
         Args:
             dropped: Their keys, and bytes of each that nothing refers to any more.
             riding: What still rides.
         """
-        dropped = {key: size for key, size in dropped.items() if key not in self._never}
-        self._never &= riding.keys()
-        if dropped:
-            self._unsettled.add(self)
-        self._doomed.extend(dropped)
-        self._doomed_bytes += sum(dropped.values())
-        if len(self._doomed) >= SWEEP_KEYS or self._doomed_bytes >= SWEEP_BYTES:
-            self._start_sweep()
-
-    def _start_sweep(self) -> None:
-        if self._doomed and self._may_delete and (self._sweep is None or self._sweep.done()):
-            self._doomed_bytes = 0
-            self._sweep = self._effects.spawn(self._aside(self._delete_doomed))
-
-    async def _delete_doomed(self) -> None:
-        batch: list[str] = []
-        waiting: list[str] = []
-        while self._doomed:
-            key = self._doomed.popleft()
+        ready: dict[str, int] = {}
+        for key, size in dropped.items():
+            if key in self._never:
+                continue
             put = self._behind.get(key)
-            (batch if put is None or put.done() else waiting).append(key)
-        self._doomed.extend(waiting)  # a put that ends later would bring the object back
-        if not batch:
-            return
-        try:
-            await self._storage.delete(batch)
-        except PermissionDeniedError:
-            self._may_delete = False  # a writer's role may lack the right: collecting is another's
+            if put is None or put.done():
+                ready[key] = size
+            else:
+                self._late[key] = size  # a put that ends later would bring the object back
+        self._never &= riding.keys()
+        self._sweeper.doom(ready)
 
     async def settle(self) -> None:
-        """Wait for all that was started aside. What of it failed is no loss.
+        """Wait for the puts that were started aside. What of them failed is no loss.
 
-        A payload whose put failed rides on, and the next writer puts it. An object whose
-        deletion failed is referred to by nothing, and collecting finds it.
+        The payload rides on, and the run's next writer puts it.
         """
         for put in list(self._behind.values()):
             await _ended(put)
-        for _ in range(2):  # the sweep under way, and one for what was doomed since
-            if self._sweep is not None:
-                await _ended(self._sweep)
-            self._start_sweep()
-        if self._sweep is not None:
-            await _ended(self._sweep)
-        self._unsettled.discard(self)
+        late, self._late = self._late, {}  # dropped just as its put ended, or the put failed after all
+        self._sweeper.doom(late)
 
 
 async def _ended(work: Background) -> None:

@@ -13,25 +13,25 @@ import os
 import threading
 import weakref
 from collections.abc import Awaitable, Iterable, Mapping
+from dataclasses import replace
 from types import TracebackType
-from typing import Any, Literal, Self, TypeAlias, TypeVar, get_args, overload
+from typing import Any, Self, TypeVar, overload
 
 from cloudckpt import keys
-from cloudckpt.codec import decode, encode
+from cloudckpt.codec import decode
+from cloudckpt.codec.intake import Intake
 from cloudckpt.commit import Draft, RunWriter
 from cloudckpt.core import Core
-from cloudckpt.errors import ClosedError, CorruptCheckpointError, DataError, InvalidInputError, SchemaError
-from cloudckpt.fingerprints import changes, check_fingerprint
-from cloudckpt.format import MAX_INT, check_metadata
+from cloudckpt.errors import ClosedError, CorruptCheckpointError, DataError, InvalidInputError
+from cloudckpt.fingerprints import OnChange, check_fingerprint, check_on_change, compare
+from cloudckpt.format import MAX_INT, check_metadata, check_tags
 from cloudckpt.load import Loaded, load
-from cloudckpt.model import CheckpointInfo, describe
+from cloudckpt.model import CheckpointInfo, Size, describe
 from cloudckpt.pointer import Base, read_base
 from cloudckpt.retention import check_keep_last
 
 T = TypeVar("T")
-OnChange: TypeAlias = Literal["report", "strict", "ignore"]
 
-MAX_TAG = 128
 _log = logging.getLogger("cloudckpt")
 
 
@@ -44,11 +44,18 @@ class Run:
     """
 
     def __init__(
-        self, core: Core, run_id: str, *, keep_last: int, fingerprint: Mapping[str, str] | None = None
+        self,
+        core: Core,
+        run_id: str,
+        *,
+        keep_last: int,
+        fingerprint: Mapping[str, str] | None = None,
+        intake: Intake | None = None,
     ) -> None:
         self.id = keys.check_run_id(run_id)
         self._core = core
         self._keep_last = check_keep_last(keep_last)
+        self._intake = intake or Intake()
         self._fingerprint = check_fingerprint(fingerprint)
         self._closed = False
         self._forget_writer()
@@ -194,29 +201,12 @@ class Run:
         )
 
     def _compare(self, loaded: Loaded | None, on_change: OnChange) -> None:
-        """Say, or refuse, that the checkpoint was saved under another fingerprint."""
-        if on_change not in get_args(OnChange):
-            raise InvalidInputError(f"fingerprint must be one of {get_args(OnChange)}", got=on_change)
-        if loaded is None or self._fingerprint is None or on_change == "ignore":
-            return
-        found = changes(loaded.entry.fingerprint or {}, self._fingerprint)
-        if not found:
-            return
-        if on_change == "strict":
-            raise SchemaError(
-                "the checkpoint was saved under another fingerprint; go on with the code that saved it, or "
-                'load with fingerprint="report"',
-                kind="fingerprint",
-                run=self.id,
-                seq=loaded.entry.seq,
-                changes=found,
-            )
-        _log.warning(
-            "seq=%d of run=%r was saved under another fingerprint: %s",
-            loaded.entry.seq,
-            self.id,
-            ", ".join(found),
-        )
+        check_on_change(on_change)
+        if loaded is not None:
+            entry = loaded.entry
+            said = compare(entry.fingerprint, self._fingerprint, on_change, run=self.id, seq=entry.seq)
+            if said is not None:
+                _log.warning("%s", said)
 
     def _decoded(self, loaded: Loaded | None, type: type[Any] | None) -> Any:
         if loaded is None:
@@ -243,6 +233,7 @@ class Run:
         tags: Iterable[str] = (),
         metadata: Mapping[str, Any] | None = None,
         expect: int | None = None,
+        explain: bool = False,
     ) -> CheckpointInfo:
         """Save the state; durable when it returns. The first save becomes the run's writer.
 
@@ -254,17 +245,20 @@ class Run:
             tags: Names on this checkpoint, which also keep it from expiring.
             metadata: Plain JSON values under str keys.
             expect: Refuse unless the run's newest checkpoint is this seq (0: none yet).
+            explain: Also measure the state as it is saved, into the answer's `measured`.
 
         Raises:
             SerializationError: The state can't be carried; names every path. Nothing was written.
-            InvalidInputError: An argument is not usable. Nothing was written.
+            InvalidInputError: An argument is not usable, or (`kind` "too-large") the state is
+                over the limit. Nothing was written.
             FencedError: Another process became the run's writer: stop.
             ConflictError: Somebody committed on top of what this writer knew: load, then decide.
             StaleStateError: `expect` is not the newest checkpoint. Nothing was written.
             OutcomeUnknownError: It may or may not have been saved; has the commit id.
             StorageError: The store failed; the run is as it was.
         """
-        return self._core.call(self._save(self._draft(state, step, tags, metadata, expect)))
+        draft, measured = self._draft(state, step, tags, metadata, expect, explain=explain)
+        return self._core.call(self._save(draft, measured))
 
     def asave(
         self,
@@ -274,9 +268,11 @@ class Run:
         tags: Iterable[str] = (),
         metadata: Mapping[str, Any] | None = None,
         expect: int | None = None,
+        explain: bool = False,
     ) -> Awaitable[CheckpointInfo]:
         """`save`, to be awaited. The state is encoded at the call, not at the await."""
-        return self._core.acall(self._save(self._draft(state, step, tags, metadata, expect)))
+        draft, measured = self._draft(state, step, tags, metadata, expect, explain=explain)
+        return self._core.acall(self._save(draft, measured))
 
     def _draft(
         self,
@@ -285,21 +281,30 @@ class Run:
         tags: Iterable[str],
         metadata: Mapping[str, Any] | None,
         expect: int | None,
-    ) -> Draft:
+        *,
+        explain: bool,
+    ) -> tuple[Draft, Size | None]:
         self._claimed()
-        return Draft(
+        rules = self._intake.rules
+        tags, metadata = rules.tags(check_tags(tags)), rules.metadata(check_metadata(metadata))
+        taken = self._intake.take(state, explain=explain)
+        if taken.warning is not None:
+            _log.warning("the state of run=%r %s", self.id, taken.warning)
+        draft = Draft(
             commit=self._core.effects.new_id(),
             step=_step_of(state) if step is None else _whole("step", step),
-            tags=_checked_tags(tags),
-            metadata=check_metadata(metadata),
+            tags=tags,
+            metadata=metadata,
             fingerprint=self._fingerprint,
             expect=None if expect is None else _whole("expect", expect),
-            encoded=encode(state),
+            encoded=taken.encoded,
         )
+        return draft, taken.measured
 
-    async def _save(self, draft: Draft) -> CheckpointInfo:
+    async def _save(self, draft: Draft, measured: Size | None) -> CheckpointInfo:
         manifest, entry = await self._claimed().save(draft)
-        return describe(manifest, entry)
+        info = describe(manifest, entry)
+        return info if measured is None else replace(info, measured=measured)
 
     # ---- history
 
@@ -377,14 +382,3 @@ def _whole(name: str, value: int) -> int:
             f"{name} must be a whole number from 0 to {MAX_INT}", got=type(value).__name__
         )
     return value
-
-
-def _checked_tags(tags: Iterable[str]) -> tuple[str, ...]:
-    if isinstance(tags, str | bytes) or not isinstance(tags, Iterable):
-        raise InvalidInputError("tags must be a list or tuple of str", got=tags)
-    found = list(tags)
-    for tag in found:
-        if not isinstance(tag, str) or not 0 < len(tag) <= MAX_TAG:
-            raise InvalidInputError(f"a tag must be a str of 1 to {MAX_TAG} characters", got=tag)
-        keys.check_text(tag, "tags")
-    return tuple(dict.fromkeys(found))

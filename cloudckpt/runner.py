@@ -101,6 +101,10 @@ class _Loop:
                 self._thread.start()
             return self._loop
 
+    def running(self) -> asyncio.AbstractEventLoop | None:
+        # Without the lock: a finalizer may strike while this thread holds it.
+        return self._loop
+
     def is_here(self) -> bool:
         return self._thread is threading.current_thread()
 
@@ -153,8 +157,12 @@ class LoopRunner:
         return await asyncio.wrap_future(self._submit(work))
 
     def start(self, work: Coroutine[Any, Any, Any]) -> None:
-        """Let a coroutine run on the IO loop."""
-        asyncio.run_coroutine_threadsafe(work, _loop.get())
+        """Let a coroutine run on the IO loop, if there ever was one."""
+        loop = _loop.running()
+        if loop is None:
+            work.close()
+        else:
+            asyncio.run_coroutine_threadsafe(work, loop)
 
     def _submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         if _loop.is_here():

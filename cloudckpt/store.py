@@ -7,11 +7,13 @@ aside is left when its store, or the interpreter, ends in order.
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Self
 
 from cloudckpt.clock import Clock, SystemClock
+from cloudckpt.codec.intake import Intake, check_max_state_bytes
+from cloudckpt.codec.redaction import Rule, Rules
 from cloudckpt.core import Core
 from cloudckpt.errors import InvalidInputError
 from cloudckpt.load import list_runs
@@ -30,6 +32,8 @@ def open(
     storage_options: Mapping[str, Any] | None = None,
     engine: str | None = None,
     keep_last: int = KEEP_LAST,
+    redact: Iterable[Rule] = (),
+    max_state_bytes: int | None = None,
     timeout: float = TIMEOUT,
     latency: float = 0.0,
     clock: Clock | None = None,
@@ -43,6 +47,9 @@ def open(
             `profile`, `endpoint_url`, `client_kwargs` for s3fs).
         engine: Name of the engine, where a URL has more than one.
         keep_last: How many of a run's newest checkpoints are kept, from 1.
+        redact: What no run ever writes: paths such as ``**.api_key``, and regular expressions
+            by `re.compile` for what may be in any text. See docs/state.md.
+        max_state_bytes: Refuse a state that is larger than this before compression.
         timeout: Seconds for which a request that failed in passing is tried again.
         latency: Seconds added before every request, to try out a far store.
         clock: Where times come from; safety never depends on it.
@@ -59,6 +66,8 @@ def open(
     return Store(
         make,
         keep_last=keep_last,
+        redact=redact,
+        max_state_bytes=max_state_bytes,
         timeout=_seconds("timeout", timeout),
         latency=_seconds("latency", latency),
         clock=clock or SystemClock(),
@@ -83,12 +92,16 @@ class Store:
         make: Callable[[], Storage],
         *,
         keep_last: int = KEEP_LAST,
+        redact: Iterable[Rule] = (),
+        max_state_bytes: int | None = None,
         timeout: float = TIMEOUT,
         latency: float = 0.0,
         clock: Clock | None = None,
         probed: bool = False,
     ) -> None:
         self._keep_last = check_keep_last(keep_last)
+        self._redact = Rules(redact=redact).redact
+        self._max_state_bytes = check_max_state_bytes(max_state_bytes)
         self._core = Core(make, timeout=timeout, latency=latency, clock=clock or SystemClock(), probed=probed)
         self.url = self._core.url
 
@@ -101,7 +114,14 @@ class Store:
         return self._core.closed
 
     def run(
-        self, run_id: str, *, keep_last: int | None = None, fingerprint: Mapping[str, str] | None = None
+        self,
+        run_id: str,
+        *,
+        keep_last: int | None = None,
+        fingerprint: Mapping[str, str] | None = None,
+        exclude: Iterable[str] = (),
+        redact: Iterable[Rule] = (),
+        max_state_bytes: int | None = None,
     ) -> Run:
         """Return the run of that id, which need not exist yet. Nothing is read or written yet.
 
@@ -109,16 +129,23 @@ class Store:
             run_id: Any str of 1 to 1,024 characters.
             keep_last: Another value than the store's, for this run.
             fingerprint: From `cloudckpt.fingerprint`: saved with each checkpoint, compared on `load`.
+            exclude: Paths of what is not saved: fields, which come back as their default, and
+                items of dicts, which come back absent. See docs/state.md.
+            redact: Rules besides the store's.
+            max_state_bytes: Another value than the store's, for this run.
 
         Raises:
             InvalidInputError: An argument is not usable.
         """
         self._core.check_open()
+        limit = self._max_state_bytes if max_state_bytes is None else check_max_state_bytes(max_state_bytes)
+        rules = Rules(exclude, (*self._redact, *Rules(redact=redact).redact))
         return Run(
             self._core,
             run_id,
             keep_last=self._keep_last if keep_last is None else keep_last,
             fingerprint=fingerprint,
+            intake=Intake(rules, max_state_bytes=limit),
         )
 
     def runs(self, prefix: str = "") -> Iterator[RunInfo]:

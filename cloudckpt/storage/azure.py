@@ -29,6 +29,7 @@ from cloudckpt.errors import (
     UnsupportedStoreError,
 )
 from cloudckpt.storage.contract import Data, Listed, Page, Stored, Token
+from cloudckpt.storage.pieces import in_pieces
 
 PAGE_ROWS = 1000
 DELETES_AT_ONCE = 16
@@ -71,31 +72,32 @@ class AzureStorage:
         self._opening = asyncio.Lock()
 
     async def read(self, key: str, *, offset: int = 0, length: int | None = None) -> Stored | None:
-        part = {}
-        if offset or length is not None:
-            # A range is at least a byte.
-            part = {"offset": offset, "length": None if length is None else max(length, 1)}
         try:
-            with self._told(key):
-                blob = await self._blob(key)
-                stream = await blob.download_blob(**part, max_concurrency=PARTS_AT_ONCE, **self._each)
-                data = await stream.readall()
-            token = stream.properties.etag
+            while True:
+                try:
+                    return await self._read(key, offset, length)
+                except _OutOfRangeError:  # nothing to get, as always of an empty blob; the token is wanted
+                    with self._told(key):
+                        found = await (await self._blob(key)).get_blob_properties(**self._each)
+                if found.size <= offset:  # else it has grown since
+                    return Stored(b"", _token(found.etag, key))
         except _AbsentError:
             return None
-        except _OutOfRangeError:  # nothing to get; but the caller wants the token
-            return await self._nothing(key)
         except PreconditionFailedError as error:
             raise AmbiguousError("the blob changed while it was read", key=key) from error
-        return Stored(data if length is None else data[:length], str(token))
 
-    async def _nothing(self, key: str) -> Stored | None:
-        try:
-            with self._told(key):
-                properties = await (await self._blob(key)).get_blob_properties(**self._each)
-        except _AbsentError:  # deleted since
-            return None
-        return Stored(b"", str(properties.etag))
+    async def _read(self, key: str, offset: int, length: int | None) -> Stored:
+        with self._told(key):
+            # With an offset always: without one Azure's library takes an empty blob that was
+            # written meanwhile for empty, and names the token of what was written.
+            stream = await (await self._blob(key)).download_blob(
+                offset=offset,
+                length=None if length is None else max(length, 1),  # a range is at least a byte
+                max_concurrency=PARTS_AT_ONCE,
+                **self._each,
+            )
+            data = await stream.readall()
+        return Stored(data if length is None else data[:length], _token(stream.properties.etag, key))
 
     async def create(self, key: str, data: Data) -> Token:
         return await self._upload(key, data, overwrite=False)
@@ -118,9 +120,14 @@ class AzureStorage:
         with self._told(key):
             blob = await self._blob(key)
             answer = await blob.upload_blob(
-                body, length=len(body), max_concurrency=PARTS_AT_ONCE, **condition, **self._each
+                body,
+                length=len(body),
+                max_concurrency=PARTS_AT_ONCE,
+                raw_request_hook=_send_in_pieces,
+                **condition,
+                **self._each,
             )
-        return str(answer["etag"])
+        return _token(answer["etag"], key)
 
     async def list(self, prefix: str, *, cursor: str | None = None) -> Page:
         with self._told(prefix):
@@ -175,12 +182,12 @@ class AzureStorage:
 
     @contextmanager
     def _told(self, key: str) -> Iterator[None]:
-        """Turn what adlfs and Azure's library raise into the contract's failures."""
+        """Turn what Azure's library raises into the contract's failures."""
         try:
             yield
         except CloudckptError:
             raise
-        except Exception as error:  # noqa: BLE001 - Azure's, aiohttp's and adlfs's errors share no base class
+        except Exception as error:  # noqa: BLE001 - Azure's and aiohttp's errors share no base class
             _raise(error, key)
 
 
@@ -194,7 +201,7 @@ def _connect(adlfs: Any, options: Mapping[str, Any], loop: asyncio.AbstractEvent
     class Connected(Exception):  # noqa: N818 - it is the way out
         pass
 
-    class FileSystem(adlfs.AzureBlobFileSystem):  # type: ignore[misc, name-defined]
+    class FileSystem(adlfs.AzureBlobFileSystem):  # type: ignore[misc]
         def do_connect(self) -> None:
             if self.connection_string is None and self.account_name is None:
                 raise _no_credentials("the options name no account")
@@ -208,7 +215,16 @@ def _connect(adlfs: Any, options: Mapping[str, Any], loop: asyncio.AbstractEvent
     except Connected as found:
         service, credential = found.args
         return service, credential if hasattr(credential, "close") else None
+    except (ValueError, TypeError, LookupError) as error:
+        raise StorageError(
+            "the store's options are not usable", kind="bad-options", why=str(error)
+        ) from error
     raise UnsupportedStoreError(f"this adlfs can't be used; {INSTALL} -U", adlfs=adlfs.__version__)
+
+
+def _send_in_pieces(request: Any) -> None:
+    if isinstance(request.http_request.data, bytes):
+        request.http_request.data = in_pieces(request.http_request.data)
 
 
 def _is_folder(blob: Any) -> bool:
@@ -217,6 +233,12 @@ def _is_folder(blob: Any) -> bool:
 
 
 # ---- what an answer means
+
+
+def _token(etag: str | None, key: str) -> Token:
+    if not etag:  # what stands between the store and us made this answer
+        raise AmbiguousError("the answer names no ETag", key=key)
+    return str(etag)
 
 
 class _AbsentError(StorageError):
@@ -297,7 +319,8 @@ def _no_credentials(why: str) -> PermissionDeniedError:
 
 
 def _raise(error: Exception, key: str) -> NoReturn:
-    """Raise the contract's exception for what adlfs, Azure's library or aiohttp raised."""
+    """Raise the contract's exception for what Azure's library or aiohttp raised."""
+    from aiohttp import ClientConnectorError
     from azure.core import exceptions as azure
 
     status = getattr(error, "status_code", None)
@@ -305,20 +328,17 @@ def _raise(error: Exception, key: str) -> NoReturn:
         code = getattr(error, "error_code", None) or ""
         code = str(getattr(code, "value", code))
         known = _ANSWERS.get(code) or _ANSWERS.get(str(status))
-        if known is None and status >= 500:
+        if known is None and not 400 <= status < 500:
             known = _AGAIN
         kind, word, message = known or (StorageError, "refused", "the store refused the request")
         raise kind(message, kind=word, key=key or None, code=code or None, status=status) from error
     if isinstance(error, azure.ClientAuthenticationError):  # before anything was sent
         raise _no_credentials(type(error).__name__) from error
-    if isinstance(error, azure.ServiceRequestError):
+    if isinstance(error.__cause__, ClientConnectorError):
         raise AmbiguousError(
             "the store can't be reached; check the account's name and the network",
             kind="unreachable",
             key=key,
         ) from error
-    if isinstance(error, ValueError | TypeError | LookupError):
-        raise StorageError(
-            "the store's options are not usable", kind="bad-options", why=str(error)
-        ) from error
+    # Also what Azure's library calls a failed request: it may have been sent, and be done.
     raise AmbiguousError("the request got no usable answer", key=key, why=type(error).__name__) from error

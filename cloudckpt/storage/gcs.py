@@ -14,7 +14,6 @@ and answers 429 to more, which is a `ThrottledError`.
 from __future__ import annotations
 
 import asyncio
-import io
 import json
 import secrets
 from collections.abc import Mapping, Sequence
@@ -33,6 +32,7 @@ from cloudckpt.errors import (
     UnsupportedStoreError,
 )
 from cloudckpt.storage.contract import Data, Listed, Page, Stored, Token
+from cloudckpt.storage.pieces import in_pieces
 
 PAGE_ROWS = 1000
 DELETES_AT_ONCE = 16
@@ -81,16 +81,21 @@ class GCSStorage:
         if offset or length is not None:
             last = "" if length is None else str(offset + max(length, 1) - 1)  # a range is at least a byte
             wanted["Range"] = f"bytes={offset}-{last}"
-        answer = await self._ask("GET", self._path(key), key, headers=wanted, alt="media")
-        if answer.status == 416:  # nothing to get; but the caller wants the token
-            answer = await self._ask("GET", self._path(key), key, fields="generation")
-            return None if _is_absent(answer) else Stored(b"", _generation(answer, key))
+        while True:
+            answer = await self._ask("GET", self._path(key), key, headers=wanted, alt="media")
+            if answer.status != 416:
+                break
+            # Nothing to get; but the caller wants the token.
+            answer = await self._ask("GET", self._path(key), key, fields="generation,size")
+            if _is_absent(answer):
+                return None
+            found = _document(answer, key)
+            if int(found.get("size", 0)) <= offset:  # else it has grown since
+                return Stored(b"", _generation(found, key))
         if _is_absent(answer):
             return None
         _check(answer, key)
-        token = answer.headers.get("x-goog-generation")
-        if token is None:
-            raise UnsupportedStoreError("the store does not tell an object's generation", key=key)
+        token = _generation({"generation": answer.headers.get("x-goog-generation")}, key)
         return Stored(answer.body if length is None else answer.body[:length], token)
 
     async def create(self, key: str, data: Data) -> Token:
@@ -111,7 +116,7 @@ class GCSStorage:
             "POST",
             f"/upload/storage/v1/{self._objects}",
             key,
-            headers={"Content-Type": kind},
+            headers={"Content-Type": kind, "Content-Length": str(len(body))},
             body=body,
             uploadType="multipart",
             ifGenerationMatch=generation,
@@ -119,7 +124,7 @@ class GCSStorage:
         )
         if answer.status == 404:  # an upload names no object that could be missing
             raise _no_bucket()
-        return _generation(answer, key)
+        return _generation(_document(answer, key), key)
 
     async def list(self, prefix: str, *, cursor: str | None = None) -> Page:
         answer = await self._ask(
@@ -134,15 +139,11 @@ class GCSStorage:
         if answer.status == 404:
             raise _no_bucket()
         document = _document(answer, prefix)
-        rows = tuple(
-            Listed(
-                row["name"][len(self._prefix) :],
-                int(row["size"]),
-                datetime.fromisoformat(row["timeCreated"]),
-            )
+        rows = (
+            (row["name"][len(self._prefix) :], int(row["size"]), datetime.fromisoformat(row["timeCreated"]))
             for row in document.get("items", ())
         )
-        return Page(rows, document.get("nextPageToken") or None)
+        return Page(tuple(Listed(*row) for row in rows), document.get("nextPageToken") or None)
 
     async def delete(self, keys: Sequence[str]) -> None:
         async def some(keys: Sequence[str]) -> None:
@@ -182,7 +183,7 @@ class GCSStorage:
                 f"{fs._location}{path}",
                 params=fs._get_params(parameters),  # drops None, adds who pays
                 headers=fs._get_headers(headers),
-                data=None if body is None else io.BytesIO(body),  # sent in pieces, so the loop stays free
+                data=None if body is None else in_pieces(body),
             ) as answer:
                 found = _Answer(answer.status, answer.headers, await answer.read())
         except CloudckptError:
@@ -199,7 +200,7 @@ class GCSStorage:
             async with self._opening:
                 if self._fs is None:
                     # In a thread: it looks for credentials, on the network too, and blocks.
-                    fs = await asyncio.to_thread(self._make, **self._options)
+                    fs = await asyncio.to_thread(_made, self._make, self._options)
                     await fs._set_session()
                     self._fs = fs
         if not _lasts(self._fs.credentials.credentials):
@@ -224,6 +225,17 @@ def _with_defaults(options: dict[str, Any]) -> dict[str, Any]:
     return {**options, "asynchronous": True, "skip_instance_cache": True, "use_listings_cache": False}
 
 
+class _UnusableError(Exception):
+    """gcsfs can't make anything of the options."""
+
+
+def _made(make: Any, options: Mapping[str, Any]) -> Any:
+    try:
+        return make(**options)
+    except (ValueError, TypeError, LookupError, OSError) as error:
+        raise _UnusableError from error
+
+
 def _lasts(credentials: Any) -> bool:
     if credentials is None:  # anonymous
         return True
@@ -237,7 +249,8 @@ def _lasts(credentials: Any) -> bool:
 def _multipart(name: str, data: Data) -> tuple[str, bytes]:
     """Return the content type and the body of an upload."""
     boundary = secrets.token_hex(16)  # a fixed one may occur in the data
-    document = json.dumps({"name": name})
+    # What everybody may read Google lets caches keep for an hour; a pointer's reader needs the newest.
+    document = json.dumps({"name": name, "cacheControl": "no-store"})
     head = (
         f"--{boundary}\r\nContent-Type: application/json; charset=UTF-8\r\n\r\n{document}\r\n"
         f"--{boundary}\r\nContent-Type: application/octet-stream\r\n\r\n"
@@ -260,8 +273,8 @@ def _document(answer: _Answer, key: str) -> dict[str, Any]:
     return document
 
 
-def _generation(answer: _Answer, key: str) -> Token:
-    generation = _document(answer, key).get("generation")
+def _generation(found: Mapping[str, Any], key: str) -> Token:
+    generation = found.get("generation")
     if generation is None:
         raise UnsupportedStoreError("the store does not tell an object's generation", key=key)
     return str(generation)
@@ -290,10 +303,13 @@ def _no_credentials() -> PermissionDeniedError:
     )
 
 
+_SLOWER = (ThrottledError, None, "the store asks to slow down")
+_AGAIN = (AmbiguousError, None, "the store could not answer now")
+
 _ERRORS: dict[int | str, tuple[type[CloudckptError], str | None, str]] = {
     # by the reason that the JSON API names, then by HTTP status
-    "rateLimitExceeded": (ThrottledError, None, "the store asks to slow down"),
-    "userRateLimitExceeded": (ThrottledError, None, "the store asks to slow down"),
+    "rateLimitExceeded": _SLOWER,
+    "userRateLimitExceeded": _SLOWER,
     "retentionPolicyNotMet": (
         PermissionDeniedError,
         "retained",
@@ -314,11 +330,10 @@ _ERRORS: dict[int | str, tuple[type[CloudckptError], str | None, str]] = {
         "denied",
         "the store denies the request; grant the role Storage Object User on the bucket",
     ),
-    # By the protocol a refused condition may also be the answer to one's own success.
     412: (PreconditionFailedError, None, "the condition of the write did not hold"),
-    429: (ThrottledError, None, "the store asks to slow down"),
-    408: (AmbiguousError, None, "the store could not answer now"),
-    409: (AmbiguousError, None, "the store could not answer now"),
+    429: _SLOWER,
+    408: _AGAIN,
+    409: _AGAIN,
     501: (UnsupportedStoreError, "not-implemented", "the store does not implement the request"),
 }
 
@@ -330,7 +345,7 @@ def _check(answer: _Answer, key: str) -> None:
     reason, why = _reason(answer.body)
     known = _ERRORS.get(reason) or _ERRORS.get(answer.status)
     if known is None and answer.status >= 500:
-        known = _ERRORS[408]
+        known = _AGAIN
     error, kind, message = known or (StorageError, "refused", "the store refused the request")
     raise error(
         message, kind=kind, key=key or None, status=answer.status, reason=reason or None, why=why or None
@@ -370,8 +385,8 @@ def _told(error: Exception, key: str) -> NoReturn:
         raise PermissionDeniedError(
             "the credentials could not be renewed; log in again or replace them", kind="credentials"
         ) from error
-    if isinstance(error, ValueError | TypeError | LookupError | FileNotFoundError):
+    if is_one(aiohttp.InvalidURL, _UnusableError):
         raise StorageError(
-            "the store's options are not usable", kind="bad-options", why=str(error)
+            "the store's options are not usable", kind="bad-options", why=str(chain[-1])
         ) from error
     raise AmbiguousError("the request got no usable answer", key=key, why=type(error).__name__) from error

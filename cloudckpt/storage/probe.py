@@ -120,6 +120,8 @@ async def probe(storage: Storage, effects: Effects) -> Verdict:
 async def _probe(storage: Storage, effects: Effects, key: str) -> Verdict:
     first = await storage.create(key, b"first")
     second_create = await _refused(storage.create(key, b"second"))
+    created = await storage.read(key)  # again: where the second create was not refused, it moved on
+    first = created.token if created else first
     second = await storage.replace(key, b"replaced", first)
     stale = await _refused(storage.replace(key, b"stale", first))
     missing = await _refused(storage.replace(_missing(key), b"nothing", second))

@@ -14,5 +14,5 @@ if "pytest" in sys.modules:
     # Otherwise a failed law would say "AssertionError" and not what was compared:
     # pytest rewrites the asserts of test files only. It has to come before the import.
     sys.modules["pytest"].register_assert_rewrite(
-        "cloudckpt.testing.conformance", "cloudckpt.testing.driver", "cloudckpt.testing.races"
+        *(f"cloudckpt.testing.{name}" for name in ("concurrency", "conformance", "driver", "races", "runs"))
     )

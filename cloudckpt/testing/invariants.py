@@ -183,13 +183,14 @@ def _check_chain(manifest: Manifest) -> None:
 def _check_acknowledged(manifest: Manifest, ledger: Ledger) -> None:
     retained = {entry.seq: entry for entry in manifest.checkpoints}
     seen: dict[int, str] = {}
+    newest = max((ask.told.seq for ask in ledger.saved), default=0)  # type: ignore[union-attr]
+    if newest > manifest.seq:
+        raise LawBrokenError("L2", "the head went back", seq=manifest.seq, acknowledged=newest)
     for ask in ledger.saved:
         told = ask.told
         assert isinstance(told, CheckpointInfo | Entry)
         if seen.setdefault(told.seq, told.commit) != told.commit:
             raise LawBrokenError("L2", "two saves were told the same seq", seq=told.seq)
-        if told.seq > manifest.seq:
-            raise LawBrokenError("L2", "the head went back", seq=manifest.seq, acknowledged=told.seq)
         entry = retained.get(told.seq)
         known = entry.commit if entry else manifest.commit_of(told.seq)
         if known is not None and known != told.commit:

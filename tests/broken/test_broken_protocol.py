@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from cloudckpt import commit, keys, objects
+from cloudckpt import commit, keys, objects, sweep
 from cloudckpt.commit import RunWriter
 from cloudckpt.effects import Effects
 from cloudckpt.errors import AmbiguousError, PreconditionFailedError
@@ -55,7 +55,7 @@ def first_broken(
 @pytest.fixture(autouse=True)
 def none_rides(monkeypatch: Patch) -> None:
     monkeypatch.setattr(commit, "INLINE_BYTES", 0)
-    monkeypatch.setattr(objects, "SWEEP_KEYS", 1)
+    monkeypatch.setattr(sweep, "SWEEP_KEYS", 1)
 
 
 @pytest.fixture
@@ -158,7 +158,7 @@ def test_deleting_what_expires_before_the_commit_landed(monkeypatch: Patch) -> N
 
     async def early(self: RunWriter, manifest: Any, draft: Any) -> Any:
         new, entry = await right(self, manifest, draft)
-        await self._objects._storage.delete(sorted(manifest.keys().keys() - new.keys().keys()))
+        await self.objects._storage.delete(sorted(manifest.keys().keys() - new.keys().keys()))
         return new, entry
 
     monkeypatch.setattr(RunWriter, "_next", early)

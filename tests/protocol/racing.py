@@ -49,7 +49,7 @@ def work(make: Make, run_id: str, saves: int, start: float, send: Send) -> None:
                 state = run.load()
                 for n in range(saves):
                     state = {"pid": os.getpid(), "n": n, "after": state and [state["pid"], state["n"]]}
-                    with ledger.asking(state, epoch=run.epoch) as answer:
+                    with ledger.asking(state, epoch=told["epoch"]) as answer:
                         info = run.save(state)
                         answer(info)
                     told["saved"].append(info.seq)

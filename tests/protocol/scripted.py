@@ -1,17 +1,18 @@
-"""A store in memory whose next manifest writes and reads go as a test says, and time that a test owns."""
+"""What a test may decide by itself: how the next requests go, how time passes, when work aside is done."""
 
 from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from cloudckpt import keys
 from cloudckpt.errors import AmbiguousError
 from cloudckpt.storage.contract import Data, Page, Stored, Token
 from cloudckpt.storage.memory import MemoryStorage
+from cloudckpt.testing.driver import by_hand
 
 Go: TypeAlias = Callable[[], Awaitable[Any]]
 Act: TypeAlias = Callable[[Go], Awaitable[Any]]
@@ -135,3 +136,41 @@ class OwnTime:
 
     async def sleep(self, seconds: float) -> None:
         self.seconds += seconds
+
+
+class AtOnce:
+    """Work aside that is done before its caller goes on."""
+
+    def __init__(self, work: Coroutine[Any, Any, Any]) -> None:
+        self._result: Any = None
+        self._error: Exception | None = None
+        try:
+            self._result = by_hand(work)
+        except Exception as error:
+            self._error = error
+
+    def done(self) -> bool:
+        return True
+
+    async def wait(self) -> Any:
+        if self._error is not None:
+            raise self._error
+        return self._result
+
+
+class WhenAwaited:
+    """Work aside that is done when somebody waits for it, and not sooner."""
+
+    made: ClassVar[list[Coroutine[Any, Any, Any]]] = []
+
+    def __init__(self, work: Coroutine[Any, Any, Any]) -> None:
+        self._work = work
+        self._outcome: AtOnce | None = None
+        self.made.append(work)
+
+    def done(self) -> bool:
+        return self._outcome is not None
+
+    async def wait(self) -> Any:
+        self._outcome = self._outcome or AtOnce(self._work)
+        return await self._outcome.wait()

@@ -9,59 +9,21 @@ exactly the steps that are left.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Coroutine, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any, ClassVar
 
 import pytest
 
-from cloudckpt import objects, runner
+from cloudckpt import objects, runner, sweep
 from cloudckpt.storage.memory import MemoryStorage
 from cloudckpt.store import Store
 from cloudckpt.testing.driver import by_hand
 from cloudckpt.testing.faults import Effect, FaultyStorage, Plan, SimulatedCrash, every_fault
 from cloudckpt.testing.invariants import Ledger, check_laws
 from tests.protocol.agent import KEEP_LAST, RUN, STEPS, run_agent, state_of
+from tests.protocol.scripted import AtOnce, WhenAwaited
 
 _names = itertools.count()
-
-
-class AtOnce:
-    """Work aside that is done before its caller goes on."""
-
-    def __init__(self, work: Coroutine[Any, Any, Any]) -> None:
-        self._result: Any = None
-        self._error: Exception | None = None
-        try:
-            self._result = by_hand(work)
-        except Exception as error:
-            self._error = error
-
-    def done(self) -> bool:
-        return True
-
-    async def wait(self) -> Any:
-        if self._error is not None:
-            raise self._error
-        return self._result
-
-
-class WhenAwaited:
-    """Work aside that is done when somebody waits for it, and not sooner."""
-
-    made: ClassVar[list[Coroutine[Any, Any, Any]]] = []
-
-    def __init__(self, work: Coroutine[Any, Any, Any]) -> None:
-        self._work = work
-        self._outcome: AtOnce | None = None
-        self.made.append(work)
-
-    def done(self) -> bool:
-        return self._outcome is not None
-
-    async def wait(self) -> Any:
-        self._outcome = self._outcome or AtOnce(self._work)
-        return await self._outcome.wait()
 
 
 async def no_sleep(_: float) -> None:
@@ -83,7 +45,7 @@ def aside(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
 def riding(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "shortly":
         monkeypatch.setattr(objects, "RIDE_BYTES", 0)
-        monkeypatch.setattr(objects, "SWEEP_KEYS", 1)
+        monkeypatch.setattr(sweep, "SWEEP_KEYS", 1)
 
 
 class World:

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from cloudckpt import commit, objects
+from cloudckpt import commit, objects, sweep
 from cloudckpt.model import Entry
 from tests.protocol.scheduler import Chooser, PathChooser, RandomChooser
 from tests.protocol.stage import SMALL, Stage, collector, killer, reader, writer
 
 Plot = dict[str, Callable[[Stage, Any], Any]]
 
-SEEDS = 150
+SEEDS = 100
 """Of each plot and each share of riding payloads."""
 
 PLOTS: dict[str, Plot] = {
@@ -67,7 +67,7 @@ def riding(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(commit, "INLINE_BYTES", inline)
     monkeypatch.setattr(objects, "RIDE_BYTES", ride)
     monkeypatch.setattr(objects, "MAX_RIDE_BYTES", most)
-    monkeypatch.setattr(objects, "SWEEP_KEYS", 1)
+    monkeypatch.setattr(sweep, "SWEEP_KEYS", 1)
 
 
 @pytest.mark.usefixtures("riding")

@@ -102,7 +102,11 @@ def _make(
         if done.returncode != 0:
             words = done.stderr.strip().splitlines() or ["it said nothing"]
             raise Unavailable(f"getting {what} failed: {words[-1]}")
-        os.replace(made(aside), target)
+        try:
+            os.replace(made(aside), target)
+        except OSError:
+            if not target.exists():  # else another run was faster
+                raise
     except subprocess.TimeoutExpired as error:
         raise Unavailable(f"getting {what} took longer than {SECONDS} s") from error
     finally:

@@ -1,0 +1,173 @@
+"""What an answer of S3 means, for every engine that speaks to it.
+
+Owns: the table from S3's error codes and HTTP status to the contract's failures,
+and what botocore raises beside answers. Invariant: an answer means the same by
+every library. It imports no library before there is an error to look at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NoReturn, TypeAlias
+
+from cloudckpt.errors import (
+    AmbiguousError,
+    ArchivedError,
+    PermissionDeniedError,
+    PreconditionFailedError,
+    StorageError,
+    ThrottledError,
+    UnsupportedStoreError,
+)
+
+
+class AbsentError(StorageError):
+    """The key does not exist."""
+
+
+class OutOfRangeError(StorageError):
+    """The range begins behind the value's end."""
+
+
+Answer: TypeAlias = tuple[type[StorageError] | type[UnsupportedStoreError], str | None, str]
+"""The error to raise, its kind, and its message."""
+
+FAILED: Answer = (PreconditionFailedError, None, "the condition of the write did not hold")
+ABSENT: Answer = (AbsentError, None, "the key does not exist")
+BEHIND: Answer = (OutOfRangeError, None, "the range begins behind the end")
+SLOWER: Answer = (ThrottledError, None, "the store asks to slow down")
+# 409 ConditionalRequestConflict says "try again"; it is no lost race.
+AGAIN: Answer = (AmbiguousError, None, "the store could not answer now")
+NO_BUCKET: Answer = (
+    StorageError,
+    "no-such-bucket",
+    "the bucket does not exist; create it or correct the URL",
+)
+REGION: Answer = (
+    StorageError,
+    "wrong-region",
+    "the bucket is in another region; set AWS_DEFAULT_REGION or client_kwargs={'region_name': ...}",
+)
+_EXPIRED: Answer = (PermissionDeniedError, "credentials", "the credentials have expired; renew them")
+_COLD: Answer = (ArchivedError, None, "the object is in a cold tier; restore it first")
+_NO_CONDITIONS: Answer = (
+    UnsupportedStoreError,
+    "not-implemented",
+    "the store does not implement what conditional writes need",
+)
+
+_ANSWERS: dict[str, Answer] = {
+    # by S3's error code (its API reference, "Error responses"), then by HTTP status
+    "PreconditionFailed": FAILED,
+    "412": FAILED,
+    "NoSuchBucket": NO_BUCKET,
+    "NoSuchKey": ABSENT,
+    "NotFound": ABSENT,
+    "404": ABSENT,
+    "InvalidRange": BEHIND,
+    "416": BEHIND,
+    "SlowDown": SLOWER,
+    "Throttling": SLOWER,
+    "ThrottlingException": SLOWER,
+    "RequestLimitExceeded": SLOWER,
+    "TooManyRequests": SLOWER,
+    "429": SLOWER,
+    "408": AGAIN,
+    "409": AGAIN,
+    "PermanentRedirect": REGION,
+    "AuthorizationHeaderMalformed": REGION,
+    "IllegalLocationConstraintException": REGION,
+    "301": REGION,
+    "ExpiredToken": _EXPIRED,
+    "TokenRefreshRequired": _EXPIRED,
+    "InvalidToken": (PermissionDeniedError, "credentials", "the session token is not valid; renew it"),
+    "InvalidAccessKeyId": (
+        PermissionDeniedError,
+        "credentials",
+        "the store does not know this access key; check the credentials",
+    ),
+    "SignatureDoesNotMatch": (
+        PermissionDeniedError,
+        "credentials",
+        "the store refuses the signature; check the secret key and the endpoint",
+    ),
+    "RequestTimeTooSkewed": (
+        PermissionDeniedError,
+        "clock",
+        "this machine's clock differs too much from the store's; set the clock",
+    ),
+    "403": (
+        PermissionDeniedError,
+        "denied",
+        (
+            "the store denies the request; grant the right, and s3:ListBucket too, "
+            "since without it a missing key is answered as denied"
+        ),
+    ),
+    "InvalidObjectState": _COLD,
+    "NotImplemented": _NO_CONDITIONS,
+    "501": _NO_CONDITIONS,
+}
+
+NO_CREDENTIALS = (
+    "no usable credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile or a role, "
+    "or pass storage_options"
+)
+
+
+def raise_answer(code: str, status: int, key: str, cause: BaseException | None) -> NoReturn:
+    """Raise the contract's exception for an answer.
+
+    Args:
+        code: S3's error code, or "" where the answer has none.
+        status: The HTTP status, or 0 where it is not known.
+        key: What it was about, or "".
+        cause: The library's exception.
+    """
+    known = _ANSWERS.get(code) or _ANSWERS.get(str(status))
+    if known is None and (status >= 500 or status == 0):
+        known = AGAIN
+    error, kind, message = known or (StorageError, "refused", "the store refused the request")
+    raise error(message, kind=kind, key=key or None, code=code or None, status=status or None) from cause
+
+
+def raise_told(error: Exception, key: str) -> NoReturn:
+    """Raise the contract's exception for what botocore, s3fs or aiohttp raised."""
+    from botocore import exceptions as aws
+
+    cause: BaseException = error
+    while cause.__cause__ is not None and not hasattr(cause, "response"):
+        cause = cause.__cause__  # s3fs translates to OSError; the truth is its cause
+    response = getattr(cause, "response", None)
+    if isinstance(response, Mapping):
+        code = str(response.get("Error", {}).get("Code", ""))
+        status = int(response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+        raise_answer(code, status, key, cause)
+    if isinstance(cause, aws.NoCredentialsError | aws.PartialCredentialsError | aws.CredentialRetrievalError):
+        raise PermissionDeniedError(NO_CREDENTIALS, kind="no-credentials") from cause
+    if isinstance(cause, aws.SSOError | aws.TokenRetrievalError):
+        raise PermissionDeniedError(
+            "the login of this profile has ended; log in again, as with `aws sso login`", kind="credentials"
+        ) from cause
+    bad = (
+        aws.ProfileNotFound,
+        aws.ConfigParseError,
+        aws.NoRegionError,
+        aws.InvalidRegionError,
+        aws.ParamValidationError,
+        ValueError,
+        TypeError,
+    )
+    if isinstance(cause, bad):
+        raise StorageError(
+            "the store's options are not usable", kind="bad-options", why=str(cause)
+        ) from cause
+    if isinstance(cause, aws.EndpointConnectionError):
+        raise AmbiguousError(
+            "the store can't be reached; check the endpoint and the network",
+            kind="unreachable",
+            key=key or None,
+        ) from cause
+    raise AmbiguousError(
+        "the request got no usable answer", key=key or None, why=type(cause).__name__
+    ) from cause

@@ -1,0 +1,160 @@
+"""The contract as requests of S3, by whatever client sends them.
+
+Owns: which request of S3 each method is, and how a client of botocore's kind is
+made fit to send them. Invariant: one method is one request (a listing: one per
+page), and each is sent once; no HEAD and no LIST where the contract reads or
+writes a key. A value is one PutObject at any size, since a multipart upload has
+no condition on its start. It holds no client: `s3.py` and `s3_boto3.py` do.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from cloudckpt.errors import AmbiguousError, CloudckptError, PreconditionFailedError, UnsupportedStoreError
+from cloudckpt.storage.contract import Data, Listed, Page, Stored, Token
+from cloudckpt.storage.s3_answers import AbsentError, OutOfRangeError, raise_answer, raise_told
+
+DELETE_BATCH = 1000
+
+
+class S3Requests(ABC):
+    """One bucket, or a prefix of it, by a client that a subclass has."""
+
+    blocking = False
+
+    def __init__(self, bucket: str, prefix: str) -> None:
+        self.url = f"s3://{bucket}/{prefix}".rstrip("/")
+        self._bucket = bucket
+        self._prefix = f"{prefix}/" if prefix else ""
+
+    @abstractmethod
+    async def _send(self, method: str, **parameters: Any) -> Any:
+        """Send one request, once; return the parsed answer."""
+
+    @abstractmethod
+    async def _body(self, answer: Any) -> bytes:
+        """Read the body of an answer to its end and let go of the connection."""
+
+    @abstractmethod
+    async def close(self) -> None: ...
+
+    async def read(self, key: str, *, offset: int = 0, length: int | None = None) -> Stored | None:
+        wanted: dict[str, str] = {}
+        if offset or length is not None:
+            last = "" if length is None else str(offset + max(length, 1) - 1)  # a range is at least a byte
+            wanted["Range"] = f"bytes={offset}-{last}"
+        try:
+            answer = await self._get(key, offset, wanted)
+        except AbsentError:
+            return None
+        if "Body" not in answer:
+            return Stored(b"", answer["ETag"])
+        try:
+            data = await self._body(answer)
+        except Exception as error:  # whatever breaks in mid-body is a broken answer
+            raise AmbiguousError("the connection broke while reading", key=key) from error
+        return Stored(data if length is None else data[:length], answer["ETag"])
+
+    async def _get(self, key: str, offset: int, wanted: Mapping[str, str]) -> Any:
+        while True:
+            try:
+                return await self._call("get_object", key, **wanted)
+            except OutOfRangeError:  # nothing to get; but the caller wants the token
+                answer = await self._call("head_object", key)
+            if answer["ContentLength"] <= offset:  # else it has grown since
+                return answer
+
+    async def create(self, key: str, data: Data) -> Token:
+        answer = await self._call("put_object", key, Body=bytes(data), IfNoneMatch="*")
+        return str(answer["ETag"])
+
+    async def replace(self, key: str, data: Data, token: Token) -> Token:
+        try:
+            answer = await self._call("put_object", key, Body=bytes(data), IfMatch=token)
+        except AbsentError as error:  # S3 answers 404 to If-Match on a missing key
+            raise PreconditionFailedError("the key is missing", key=key) from error
+        return str(answer["ETag"])
+
+    async def put(self, key: str, data: Data) -> None:
+        try:
+            await self.create(key, data)
+        except PreconditionFailedError:
+            return  # write-once: what is there was written by an earlier try
+
+    async def list(self, prefix: str, *, cursor: str | None = None) -> Page:
+        more = {"ContinuationToken": cursor} if cursor else {}
+        answer = await self._call("list_objects_v2", None, Prefix=self._prefix + prefix, **more)
+        rows = tuple(
+            Listed(row["Key"][len(self._prefix) :], row["Size"], row["LastModified"])
+            for row in answer.get("Contents", ())
+        )
+        return Page(rows, answer.get("NextContinuationToken") if answer.get("IsTruncated") else None)
+
+    async def delete(self, keys: Sequence[str]) -> None:
+        if len(keys) == 1:
+            with suppress(AbsentError):
+                await self._call("delete_object", keys[0])
+            return
+        for start in range(0, len(keys), DELETE_BATCH):
+            named = [{"Key": self._prefix + key} for key in keys[start : start + DELETE_BATCH]]
+            answer = await self._call("delete_objects", None, Delete={"Objects": named, "Quiet": True})
+            for failed in answer.get("Errors", ()):
+                raise_answer(failed.get("Code", ""), 0, failed.get("Key", ""), None)
+
+    async def _call(self, method: str, key: str | None, **parameters: Any) -> Any:
+        if key is not None:
+            parameters["Key"] = self._prefix + key
+        try:
+            return await self._send(method, Bucket=self._bucket, **parameters)
+        except CloudckptError:
+            raise
+        except Exception as error:  # noqa: BLE001 - s3fs, botocore and aiohttp share no base class
+            raise_told(error, key or "")
+
+
+def with_defaults(config: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return botocore's config with what a checkpoint store needs, where the user said nothing."""
+    # One place retries: ours. As many connections as there may be saves at once.
+    return {"retries": {"total_max_attempts": 1}, "max_pool_connections": 64, **(config or {})}
+
+
+def make_fit(client: Any, config: Mapping[str, Any], install: str) -> None:
+    """Make a client of botocore's kind fit for our requests.
+
+    Args:
+        client: The client.
+        config: What it was configured with.
+        install: The command that brings a newer botocore.
+
+    Raises:
+        UnsupportedStoreError: This botocore would drop our conditions without a word.
+    """
+    known = client.meta.service_model.operation_model("PutObject").input_shape.members
+    if not {"IfMatch", "IfNoneMatch"} <= set(known):
+        import botocore
+
+        raise UnsupportedStoreError(
+            f"this botocore does not know conditional writes and would drop the condition; {install} -U",
+            botocore=botocore.__version__,
+        )
+    from botocore.handlers import add_expect_header
+
+    # Send bodies at once: with `Expect: 100-continue` each PUT waits a round trip for nothing.
+    client.meta.events.unregister("before-call.s3", add_expect_header)
+    if not is_amazons(client.meta.endpoint_url):
+        # Checksum trailers, on by default since boto3 1.36, break many compatible stores.
+        for option in ("request_checksum_calculation", "response_checksum_validation"):
+            if option not in config:
+                setattr(client.meta.config, option, "when_required")
+
+
+def is_amazons(endpoint: str) -> bool:
+    """Whether an endpoint is one of Amazon's own."""
+    from urllib.parse import urlsplit
+
+    host = urlsplit(endpoint).hostname or ""
+    return host.endswith((".amazonaws.com", ".amazonaws.com.cn"))

@@ -1,0 +1,71 @@
+"""Deleting what landed commits dropped, aside and together.
+
+Owns: the keys of one store's objects that no manifest refers to any more, as far
+as its writers here know. Invariants: nothing is deleted that a commit could
+still refer to, since a key comes here only after the commit that dropped it has
+landed; what fails is left, is referred to by nothing, and collecting finds it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+
+from cloudckpt.effects import ASIDE_SECONDS, Background, Effects
+from cloudckpt.errors import PermissionDeniedError, StorageError
+from cloudckpt.storage.contract import Storage
+
+SWEEP_KEYS = 16
+SWEEP_BYTES = 1 << 20
+"""Dropped objects are deleted together, once there are this many or they are this large."""
+
+
+class Sweeper:
+    """One store's deletions, shared by its runs. Safe for concurrent calls."""
+
+    def __init__(self, storage: Storage, effects: Effects) -> None:
+        self._storage = storage
+        self._effects = effects
+        self._doomed: deque[str] = deque()
+        self._bytes = 0
+        self._sweep: Background | None = None
+        self._may_delete = True
+
+    def doom(self, dropped: Mapping[str, int]) -> None:
+        """Delete, in time, objects that a landed commit dropped.
+
+        Args:
+            dropped: Their keys, and bytes of each that nothing refers to any more.
+        """
+        self._doomed.extend(dropped)
+        self._bytes += sum(dropped.values())
+        if len(self._doomed) >= SWEEP_KEYS or self._bytes >= SWEEP_BYTES:
+            self._start()
+
+    def _start(self) -> None:
+        if self._doomed and self._may_delete and (self._sweep is None or self._sweep.done()):
+            self._bytes = 0
+            self._sweep = self._effects.spawn(self._delete_doomed())
+
+    async def _delete_doomed(self) -> None:
+        await self._effects.sleep(ASIDE_SECONDS)
+        batch = []
+        while self._doomed:
+            batch.append(self._doomed.popleft())
+        if not batch:
+            return
+        try:
+            await self._storage.delete(batch)
+        except PermissionDeniedError:
+            self._may_delete = False  # a writer's role may lack the right: collecting is another's
+        except StorageError:
+            return  # they stay, and collecting finds them
+
+    async def settle(self) -> None:
+        """Delete what waits, now."""
+        for _ in range(2):  # the sweep under way, and one for what was doomed since
+            if self._sweep is not None:
+                await self._sweep.wait()
+            self._start()
+        if self._sweep is not None:
+            await self._sweep.wait()

@@ -1,0 +1,216 @@
+"""Wrong variants of stores and runs; each must fail the law of `RunConformance` that is named."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from cloudckpt import keys, load, objects
+from cloudckpt.commit import RunWriter
+from cloudckpt.errors import PreconditionFailedError, UnsupportedStoreError
+from cloudckpt.objects import Objects
+from cloudckpt.run import Run
+from cloudckpt.storage import memory
+from cloudckpt.storage.contract import Data, Stored, Token
+from cloudckpt.storage.memory import MemoryStorage
+from cloudckpt.store import Store
+from cloudckpt.sweep import Sweeper
+from cloudckpt.testing.concurrency import ConcurrencyLaws
+from cloudckpt.testing.conformance import StorageConformance
+from cloudckpt.testing.driver import Client, Driver
+from cloudckpt.testing.runs import RunConformance
+
+Patch = pytest.MonkeyPatch
+_names = itertools.count()
+
+
+def holds(law: Callable[..., None], make: Callable[..., Any] = MemoryStorage) -> bool:
+    """Say whether the law holds on two stores of a place of its own."""
+    name = f"broken-{next(_names)}"
+    store, other = (Store(lambda: make(name)) for _ in range(2))
+    wanted = law.__code__.co_varnames[1 : law.__code__.co_argcount]
+    fixtures = {"store": store, "other": other, "run_id": "r"}
+    try:
+        law(RunConformance(), **{name: fixtures[name] for name in wanted})
+    except Exception as error:
+        print(f"broken: {error!r}")
+        return False
+    return True
+
+
+ALL_LAWS = {**vars(ConcurrencyLaws), **vars(RunConformance)}
+LAWS = [law for name, law in ALL_LAWS.items() if name.startswith("test_") and not hasattr(law, "pytestmark")]
+LAWS.remove(RunConformance.test_an_end_without_a_close_is_silent_and_loses_nothing)  # in a process of its own
+
+
+@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.__name__)
+def test_the_right_one_keeps_the_law(law: Callable[..., None]) -> None:
+    """Otherwise what follows proves nothing."""
+    assert holds(law)
+
+
+def test_without_a_look_at_the_epoch_a_zombie_saves_on(monkeypatch: Patch) -> None:
+    monkeypatch.setattr(RunWriter, "_check", lambda *_: None)
+    assert not holds(RunConformance.test_a_second_writer_fences_the_first)
+
+
+def test_encoding_when_it_is_awaited_saves_what_came_later(monkeypatch: Patch) -> None:
+    def asave(self: Run, state: object, **options: Any) -> Any:
+        async def late() -> Any:
+            return await right(self, state, **options)
+
+        return late()
+
+    right = Run.asave
+    monkeypatch.setattr(Run, "asave", asave)
+    assert not holds(RunConformance.test_the_state_is_encoded_at_the_call)
+
+
+def test_sanitised_ids_collide(monkeypatch: Patch) -> None:
+    monkeypatch.setattr(keys, "encode_run", lambda run: re.sub(r"[^a-z0-9]", "-", run.lower())[:180])
+    assert not holds(RunConformance.test_no_two_runs_are_ever_one)
+
+
+def test_a_listing_of_the_first_page_only_hides_runs(monkeypatch: Patch) -> None:
+    right = load.list_runs
+
+    async def first_page(*arguments: Any) -> Any:
+        return (await right(*arguments))[0], None
+
+    monkeypatch.setattr(memory, "PAGE_ROWS", 10)
+    assert holds(RunConformance.test_no_two_runs_are_ever_one)
+    monkeypatch.setattr("cloudckpt.store.list_runs", first_page)
+    assert not holds(RunConformance.test_no_two_runs_are_ever_one)
+
+
+def test_without_a_sweep_objects_stay(monkeypatch: Patch) -> None:
+    monkeypatch.setattr(Sweeper, "doom", lambda *_: None)
+    assert not holds(RunConformance.test_objects_of_expired_checkpoints_go_and_nothing_else)
+
+
+def test_a_sweep_of_the_whole_store_takes_a_neighbours_objects(monkeypatch: Patch) -> None:
+    right = RunWriter.settle
+
+    async def greedy(self: RunWriter) -> None:
+        await right(self)
+        storage = self.objects._storage
+        base = await self._pointer.read_existing()
+        used = base.manifest.keys()
+        listed = [row.key for row in (await storage.list(keys.OBJECTS)).rows]
+        await storage.delete([key for key in listed if key not in used])
+
+    monkeypatch.setattr(RunWriter, "settle", greedy)
+    assert not holds(RunConformance.test_objects_of_expired_checkpoints_go_and_nothing_else)
+
+
+def test_without_a_bound_the_manifest_grows(monkeypatch: Patch) -> None:
+    monkeypatch.setattr(objects, "RIDE_BYTES", 10**9)
+    monkeypatch.setattr(Objects, "make_room", lambda *_: nothing())
+    assert not holds(RunConformance.test_small_payloads_ride_and_are_bounded)
+
+
+async def nothing(*_: object) -> None:
+    pass
+
+
+def test_a_reader_that_becomes_the_writer_fences(monkeypatch: Patch) -> None:
+    right = Run._load
+
+    async def eager(self: Run, *arguments: Any, **options: Any) -> Any:
+        await self._acquire()
+        return await right(self, *arguments, **options)
+
+    monkeypatch.setattr(Run, "_load", eager)
+    assert not holds(RunConformance.test_reading_fences_nobody)
+
+
+def test_expecting_after_becoming_the_writer_fences(monkeypatch: Patch) -> None:
+    right = RunWriter._become
+    monkeypatch.setattr(RunWriter, "_become", lambda self, _: right(self, None))
+    assert not holds(RunConformance.test_a_state_that_is_not_the_newest_is_refused_and_fences_nobody)
+
+
+class SlowReads(MemoryStorage):
+    async def read(self, key: str, *, offset: int = 0, length: int | None = None) -> Stored | None:
+        if key.startswith(keys.OBJECTS):
+            time.sleep(0.003)
+        return await super().read(key, offset=offset, length=length)
+
+
+def test_a_load_that_trusts_its_first_manifest_meets_what_expired(monkeypatch: Patch) -> None:
+    law = RunConformance.test_a_reader_never_sees_less_than_was_saved
+    assert holds(law, SlowReads)
+    monkeypatch.setattr(load, "REREADS", 0)
+    assert not all(holds(law, SlowReads) for _ in range(20))
+
+
+def test_a_claim_without_a_guard_fences_its_own_threads(monkeypatch: Patch) -> None:
+    def unguarded(self: Run) -> RunWriter:
+        if self._writer is None:
+            time.sleep(0.001)
+            self._writer = self._core.writer(self.id, keep_last=self._keep_last)
+        return self._writer
+
+    monkeypatch.setattr(Run, "_claimed", unguarded)
+    assert not holds(RunConformance.test_threads_that_save_to_one_run_all_land)
+
+
+def test_a_save_at_the_end_of_the_block_saves_a_broken_state(monkeypatch: Patch) -> None:
+    right = Run.__exit__
+
+    def saving(self: Run, *error: Any) -> None:
+        self.save({"half": "done"})
+        right(self, *error)
+
+    monkeypatch.setattr(Run, "__exit__", saving)
+    assert not holds(RunConformance.test_an_error_in_the_block_saves_nothing)
+
+
+def test_becoming_the_writer_before_encoding_leaves_a_run_behind(monkeypatch: Patch) -> None:
+    right = Run._draft
+
+    def hasty(self: Run, *arguments: Any) -> Any:
+        self.acquire()
+        return right(self, *arguments)
+
+    monkeypatch.setattr(Run, "_draft", hasty)
+    assert not holds(RunConformance.test_a_state_that_cannot_be_carried_writes_nothing)
+
+
+# An engine that checks a condition and then writes.
+
+
+class ExistsThenWrite(MemoryStorage):
+    async def create(self, key: str, data: Data) -> Token:
+        found = await self.read(key)
+        return await self._then(key, data, found is None)
+
+    async def replace(self, key: str, data: Data, token: Token) -> Token:
+        found = await self.read(key)
+        return await self._then(key, data, found is not None and found.token == token)
+
+    async def _then(self, key: str, data: Data, right: bool) -> Token:
+        time.sleep(0.005)
+        if not right:
+            raise PreconditionFailedError("stale", key=key)
+        return self._space.write(key, data)
+
+
+@pytest.mark.parametrize(
+    "law", ["test_a_race_to_create_has_one_winner", "test_a_race_to_replace_has_one_winner"]
+)
+def test_a_race_on_exists_then_write_has_several_winners(law: str) -> None:
+    driver = Driver()
+    client, other = (Client(driver, ExistsThenWrite(f"broken-{law}")) for _ in range(2))
+    with pytest.raises(AssertionError, match="writers were told that they won"):
+        getattr(StorageConformance(), law)(client, other, "at/")
+
+
+def test_the_probe_refuses_exists_then_write() -> None:
+    with pytest.raises(UnsupportedStoreError, match="one_winner_of_a_race"):
+        Store(lambda: ExistsThenWrite(f"broken-{next(_names)}")).run("r").save(1)

@@ -1,0 +1,20 @@
+"""The storage contract on Google Cloud Storage as fake-gcs-server speaks it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from cloudckpt.storage.contract import Storage
+from cloudckpt.storage.gcs import GCSStorage
+from cloudckpt.testing.conformance import StorageConformance
+from tests.servers.base import Server
+
+
+class TestGCSStorageOnFakeGCS(StorageConformance):
+    @pytest.fixture
+    def make_storage(self, fake_gcs_server: Server) -> Callable[[], Storage]:
+        return lambda: GCSStorage(
+            fake_gcs_server.bucket, "conformance", storage_options=fake_gcs_server.storage_options()
+        )
