@@ -8,7 +8,7 @@ import click
 
 import cloudckpt
 
-COMMANDS = {"demo": "cloudckpt.cli.demo"}
+COMMANDS = {"demo": "cloudckpt.cli.demo", "doctor": "cloudckpt.cli.doctor"}
 """Name of each command and the module that has it, as `command`."""
 
 

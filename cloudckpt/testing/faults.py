@@ -127,14 +127,19 @@ class FaultyStorage:
             self._crash()
         if effect is Effect.LOST_REQUEST:
             raise AmbiguousError("the request was lost on purpose", op=op, key=key)
-        result = await go()
+        try:
+            result = await go()
+        finally:  # a refusal is an answer too, and can be lost like any other
+            self._after(effect, op, key)
+        return result
+
+    def _after(self, effect: Effect | None, op: str, key: str) -> None:
         if effect is Effect.CRASH_AFTER:
             self._crash()
         if effect is Effect.LOST_ANSWER:
             raise AmbiguousError("the answer was lost on purpose", op=op, key=key)
         if self.crashed:  # while this call was under way
             raise SimulatedCrash
-        return result
 
     def _crash(self) -> None:
         self.crashed = True

@@ -13,6 +13,11 @@ from tests.servers.base import Server
 
 
 class TestGCSStorageOnFakeGCS(StorageConformance):
+    """What the emulator leaves out is in tests/unit/test_gcs_errors.py: who is refused, and one write a second.
+
+    Nor does it tell a read of a missing bucket from one of a missing object.
+    """
+
     @pytest.fixture
     def make_storage(self, fake_gcs_server: Server) -> Callable[[], Storage]:
         return lambda: GCSStorage(

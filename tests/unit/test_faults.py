@@ -135,3 +135,14 @@ def test_driving_by_hand_refuses_what_suspends() -> None:
     coroutine: Coroutine[Any, Any, None] = work()
     with pytest.raises(AssertionError, match="suspended"):
         by_hand(coroutine)
+
+
+@pytest.mark.parametrize(
+    ("effect", "expected"), [(Effect.CRASH_AFTER, SimulatedCrash), (Effect.LOST_ANSWER, AmbiguousError)]
+)
+def test_a_refusal_is_an_answer_that_can_be_lost(effect: Effect, expected: type[BaseException]) -> None:
+    """Else a crash after a refused write would come out as the refusal, and nothing would be tried."""
+    inner = MemoryStorage("faults-of-a-refusal")
+    by_hand(inner.put("k", b"there"))
+    with pytest.raises(expected):
+        by_hand(FaultyStorage(inner, Plan((Fault(0, effect),))).create("k", b"again"))
