@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import atexit
 import os
+import threading
 import weakref
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from cloudckpt.clock import Clock
@@ -25,6 +27,9 @@ from cloudckpt.storage.retry import RetryingStorage, RetryPolicy
 from cloudckpt.sweep import Sweeper
 
 T = TypeVar("T")
+
+EXIT_SECONDS = 10.0
+"""An interpreter that ends waits no longer than this for a store that nobody closed."""
 
 
 class Core:
@@ -87,10 +92,10 @@ class Core:
             await ensure_probed(self.storage, self.effects)
             self._probed = True
 
-    def close(self) -> None:
+    def close(self, *, timeout: float | None = None) -> None:
         """Let what runs started aside end, and close the engine. Safe to call twice."""
         if not self.closed:
-            self._runner.call(self._end())
+            self._runner.call(self._end(), timeout=timeout)
 
     async def aclose(self) -> None:
         """`close`, awaited."""
@@ -144,8 +149,12 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
-@atexit.register
 def _close_open() -> None:
     """Let what was started aside end, and close connections before the interpreter goes."""
     for core in list(_cores):
-        core.close()
+        with suppress(TimeoutError):  # what is left aside is no loss, see `Objects.settle`
+            core.close(timeout=EXIT_SECONDS)
+
+
+# `atexit` comes too late: by then the thread pools, which engines need, take no more work.
+getattr(threading, "_register_atexit", atexit.register)(_close_open)

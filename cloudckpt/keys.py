@@ -5,9 +5,10 @@ two ids never share a key, not even on a file system that ignores case; every
 key is made of ``a-z 0-9 - _ . ! /`` and no segment is longer than 180
 characters or starts with a dot.
 
-A lower-case letter, digit, ``-``, ``_`` or inner ``.`` stands for itself; every other byte
-of the id's UTF-8 is ``!`` and two hex digits. An encoding longer than 180 is cut
-and ends in ``!z`` and the sha256 of the id: such an id is read from its manifest.
+A lower-case letter, digit, ``-``, ``_`` or inner ``.`` stands for itself; every
+other byte of the id's UTF-8 is ``!`` and two hex digits, and so is a dot at
+either end. An encoding longer than 180 is cut and ends in ``!z`` and the sha256
+of the id: such an id is read from its manifest.
 """
 
 from __future__ import annotations
@@ -73,6 +74,8 @@ def _escaped(text: str) -> str:
 def encode_run(run: str) -> str:
     """Return the run id as one key segment."""
     out = _escaped(check_run_id(run))
+    if out.endswith("."):  # Azure and Windows let go of a dot at the end of a name
+        out = f"{out[:-1]}!2e"
     if len(out) > _MAX_SEGMENT:
         digest = hashlib.sha256(run.encode("utf-8", "surrogatepass")).hexdigest()
         out = f"{out[:_KEPT]}{_CUT}{digest}"
@@ -105,6 +108,7 @@ def manifest_key(run: str) -> str:
 
 def manifest_prefix(prefix: str) -> str:
     """Return a key prefix that holds every run whose id starts with `prefix`, and perhaps more."""
+    prefix = prefix.rstrip(".")  # which at the end of an id is written in another way
     return MANIFESTS + (_escaped(prefix) if prefix else "")[:_KEPT]
 
 

@@ -40,8 +40,16 @@ class Runner(Protocol):
 
     effects: Effects
 
-    def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine to its end, from any thread; return its result."""
+    def call(self, work: Coroutine[Any, Any, T], *, timeout: float | None = None) -> T:
+        """Run a coroutine to its end, from any thread; return its result.
+
+        Args:
+            work: The coroutine.
+            timeout: Seconds after which it is cancelled, where the engine allows that.
+
+        Raises:
+            TimeoutError: It was.
+        """
         ...
 
     async def acall(self, work: Coroutine[Any, Any, T]) -> T:
@@ -144,13 +152,13 @@ class LoopRunner:
             offload=asyncio.to_thread,
         )
 
-    def call(self, work: Coroutine[Any, Any, T]) -> T:
+    def call(self, work: Coroutine[Any, Any, T], *, timeout: float | None = None) -> T:
         """Run a coroutine on the IO loop and wait for it."""
         future = self._submit(work)
         try:
-            return future.result()
+            return future.result(timeout)
         finally:
-            future.cancel()  # only after an interrupt is there anything left to cancel
+            future.cancel()  # only after an interrupt or a time-out is there anything left to cancel
 
     async def acall(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on the IO loop and await it; cancelling reaches it."""
@@ -255,8 +263,8 @@ class DirectRunner:
             offload=_here,
         )
 
-    def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine on this thread."""
+    def call(self, work: Coroutine[Any, Any, T], *, timeout: float | None = None) -> T:  # noqa: ARG002
+        """Run a coroutine on this thread; it can't be cancelled."""
         return drive(work)
 
     async def acall(self, work: Coroutine[Any, Any, T]) -> T:

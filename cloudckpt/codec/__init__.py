@@ -12,6 +12,8 @@ an error that names its path. It reads and writes no store.
     shapes.py      which classes have fields     kinds.py       how each kind is put together
     registry.py    tags, versions, migrations    building.py    objects from records
     hints.py       type hints                    unknown.py     fields of a newer class
+    intake.py      what is done before encoding  sizes.py       bytes by path
+    redaction.py   secrets and decoration        paths.py       patterns of paths
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from cloudckpt.codec.decoding import decode
 from cloudckpt.codec.encoding import Encoded, encode
 from cloudckpt.codec.frame import MAX_STATE_BYTES
 from cloudckpt.codec.records import Record
+from cloudckpt.codec.redaction import Redacted
 from cloudckpt.codec.registry import migration, register
 
-__all__ = ["MAX_STATE_BYTES", "Encoded", "Record", "decode", "encode", "migration", "register"]
+__all__ = ["MAX_STATE_BYTES", "Encoded", "Record", "Redacted", "decode", "encode", "migration", "register"]

@@ -88,6 +88,15 @@ def _schema_of(state: object) -> tuple[str, int] | tuple[None, None]:
     return (None, None) if shape_of(type(state)) is None else registry.identity(type(state))
 
 
+def pack(value: object) -> memoryview:
+    """Return the encoded bytes of one value, neither compressed nor framed.
+
+    Raises:
+        SerializationError: It can't be carried.
+    """
+    return _Encoding().pack_whole(value)
+
+
 class _Encoding:
     """One call of `encode`: the packer's hook for what msgpack has no type for.
 

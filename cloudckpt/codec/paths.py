@@ -66,18 +66,16 @@ class Pattern:
 
 
 def below(patterns: tuple[Pattern, ...], key: Any) -> tuple[Pattern, ...]:
-    """Return what is left for the part under `key` of patterns that are not met, each once."""
+    """Return what is left for the part under `key` of patterns that are not met."""
     found: list[Pattern] = []
     for pattern in patterns:
         steps = pattern.steps
         if steps[0] is _any_depth:
-            if pattern not in found:
+            if pattern not in found:  # the step before it may have led here, too
                 found.append(pattern)
             steps = steps[1:]
         if steps[0](key):
-            left = Pattern(pattern.text, steps[1:])
-            if left not in found:
-                found.append(left)
+            found.append(Pattern(pattern.text, steps[1:]))
     return tuple(found)
 
 

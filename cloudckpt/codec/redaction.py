@@ -312,7 +312,7 @@ def _check_may_miss(cls: type, key: Any, pattern: Pattern) -> None:
     try:
         shape = shapes.shape_of(cls)
         if not isinstance(shape, Foreign) and shape is not None and shape.knows(key):
-            shapes._find(cls, (key,))
+            shapes.check_excludable(cls, key)
     except Unsupported as unsupported:
         raise InvalidInputError(
             f"{unsupported.reason}; give it a default, or redact it",

@@ -62,6 +62,11 @@ def carry_by(
     _declared[cls] = kinds.Foreign(cls, to_fields, from_fields)
 
 
+def check_excludable(cls: Any, name: str) -> None:
+    """Raise `Unsupported` when objects of this class can't do without a field."""
+    _find(cls, (name,))
+
+
 def _find(cls: Any, hidden: Iterable[str]) -> Shape | None:
     if issubclass(cls, enum.Enum):
         return kinds.Member(cls, hidden) if cls.__members__ else None

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from cloudckpt.codec import arrays, frame
 from cloudckpt.codec.encoders import parts_of
-from cloudckpt.codec.encoding import _Encoding
+from cloudckpt.codec.encoding import pack
 from cloudckpt.codec.records import Record
 from cloudckpt.model import Size
 
@@ -49,13 +49,13 @@ def measure(state: object) -> Size:
     Raises:
         SerializationError: It holds what can't be carried; `paths` says where.
     """
-    packed = _pack(state)
+    packed = pack(state)
     return _measure(state, packed, "state", whole=len(packed), level=0)
 
 
 def sizes_by_path(state: object, *, levels: int) -> dict[str, int]:
     """Return the encoded bytes of the same parts down to some level, each after what it is in."""
-    whole = len(_pack(state))
+    whole = len(pack(state))
     found = {"state": whole}
     values = {"state": state}
     for _ in range(levels):
@@ -86,11 +86,7 @@ def _parts(value: Any, path: str, *, whole: int) -> Iterator[tuple[str, Any, mem
         return
     for suffix, part, _ in parts_of(value):
         if suffix:  # all but the mark of a container
-            packed = _pack(part)
+            packed = pack(part)
             is_name = suffix.startswith(" (key") and len(packed) < _LONGEST_NAME
             if len(packed) * _SMALLEST >= whole and not is_name:
                 yield path + suffix, part, packed
-
-
-def _pack(value: Any) -> memoryview:
-    return _Encoding().pack_whole(value)

@@ -2,10 +2,12 @@
 
 Owns: which request of Azure's Blob service each method of the contract is, and
 what each answer means. Invariant: one method is one request (a listing: one per
-page, a delete: one per key), and each is sent once; above `UPLOAD_BYTES` and
-`READ_BYTES` Azure's library cuts a value into parts, whose whole appears, or is
-read, under one condition. adlfs turns `storage_options` into a client, so they
-work as they do for it; its own methods know no condition but "create".
+page, a delete: one per key), and Azure's library repeats none; above `UPLOAD_BYTES`
+and `READ_BYTES` it cuts a value into parts, whose whole appears, or is read,
+under one condition. adlfs turns `storage_options` into a client, so they work as
+they do for it; its own methods know no condition but "create". aiohttp below
+sends a PUT again, once, when its connection breaks, so a write may be refused by
+its own success.
 
 A token is an ETag. An existing blob answers 409 to a create: here that is the
 lost race, and not "try again" as on S3.
@@ -16,7 +18,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, NoReturn
 
 from cloudckpt.errors import (
     AmbiguousError,
@@ -28,6 +30,7 @@ from cloudckpt.errors import (
     ThrottledError,
     UnsupportedStoreError,
 )
+from cloudckpt.storage.answers import AbsentError, Answer, OutOfRangeError
 from cloudckpt.storage.contract import Data, Listed, Page, Stored, Token
 from cloudckpt.storage.pieces import in_pieces
 
@@ -76,12 +79,12 @@ class AzureStorage:
             while True:
                 try:
                     return await self._read(key, offset, length)
-                except _OutOfRangeError:  # nothing to get, as always of an empty blob; the token is wanted
+                except OutOfRangeError:  # nothing to get, as always of an empty blob; the token is wanted
                     with self._told(key):
                         found = await (await self._blob(key)).get_blob_properties(**self._each)
                 if found.size <= offset:  # else it has grown since
                     return Stored(b"", _token(found.etag, key))
-        except _AbsentError:
+        except AbsentError:
             return None
         except PreconditionFailedError as error:
             raise AmbiguousError("the blob changed while it was read", key=key) from error
@@ -105,9 +108,11 @@ class AzureStorage:
     async def replace(self, key: str, data: Data, token: Token) -> Token:
         from azure.core import MatchConditions
 
-        return await self._upload(
-            key, data, overwrite=True, etag=token, match_condition=MatchConditions.IfNotModified
-        )
+        condition = {"etag": token, "match_condition": MatchConditions.IfNotModified}
+        try:
+            return await self._upload(key, data, overwrite=True, **condition)
+        except AbsentError as error:
+            raise PreconditionFailedError("the key is missing", key=key) from error
 
     async def put(self, key: str, data: Data) -> None:
         try:
@@ -149,7 +154,7 @@ class AzureStorage:
     async def delete(self, keys: Sequence[str]) -> None:
         async def some(keys: Sequence[str]) -> None:
             for key in keys:
-                with suppress(_AbsentError), self._told(key):
+                with suppress(AbsentError), self._told(key):
                     await (await self._blob(key)).delete_blob(**self._each)
 
         lanes = [keys[n::DELETES_AT_ONCE] for n in range(min(DELETES_AT_ONCE, len(keys)))]
@@ -241,45 +246,35 @@ def _token(etag: str | None, key: str) -> Token:
     return str(etag)
 
 
-class _AbsentError(StorageError):
-    """The blob does not exist."""
-
-
-class _OutOfRangeError(StorageError):
-    """The range begins behind the blob's end, or the blob is empty."""
-
-
-_Meaning: TypeAlias = tuple[type[CloudckptError], str | None, str]
-
-_FAILED: _Meaning = (PreconditionFailedError, None, "the condition of the write did not hold")
-_ABSENT: _Meaning = (_AbsentError, None, "the blob does not exist")
-_BEHIND: _Meaning = (_OutOfRangeError, None, "the range begins behind the end")
-_SLOWER: _Meaning = (ThrottledError, None, "the store asks to slow down")
-_AGAIN: _Meaning = (AmbiguousError, None, "the store could not answer now")
-_COLD: _Meaning = (ArchivedError, None, "the blob is in the archive tier; rehydrate it first")
-_NO_CONTAINER: _Meaning = (
+_FAILED: Answer = (PreconditionFailedError, None, "the condition of the write did not hold")
+_ABSENT: Answer = (AbsentError, None, "the blob does not exist")
+_BEHIND: Answer = (OutOfRangeError, None, "the range begins behind the end")
+_SLOWER: Answer = (ThrottledError, None, "the store asks to slow down")
+_AGAIN: Answer = (AmbiguousError, None, "the store could not answer now")
+_COLD: Answer = (ArchivedError, None, "the blob is in the archive tier; rehydrate it first")
+_NO_CONTAINER: Answer = (
     StorageError,
     "no-such-bucket",
     "the container does not exist; create it or correct the URL",
 )
-_UNKNOWN: _Meaning = (
+_UNKNOWN: Answer = (
     PermissionDeniedError,
     "credentials",
     "the store does not accept the credentials; check the key or the SAS token, its expiry, and the clock",
 )
-_DENIED: _Meaning = (
+_DENIED: Answer = (
     PermissionDeniedError,
     "denied",
     "the store denies the request; grant the role Storage Blob Data Contributor, or allow this network",
 )
-_KEPT: _Meaning = (
+_KEPT: Answer = (
     PermissionDeniedError,
     "retained",
     "an immutability policy or a legal hold forbids it; keep pointers out of it, or wait",
 )
 _ANONYMOUS = "the store takes no anonymous requests"
 
-_ANSWERS: dict[str, _Meaning] = {
+ANSWERS: dict[str, Answer] = {
     # by Azure's error code ("Blob Service error codes" in its REST reference), then by HTTP status
     "BlobAlreadyExists": _FAILED,
     "ConditionNotMet": _FAILED,
@@ -327,7 +322,7 @@ def _raise(error: Exception, key: str) -> NoReturn:
     if isinstance(error, azure.HttpResponseError) and status is not None:
         code = getattr(error, "error_code", None) or ""
         code = str(getattr(code, "value", code))
-        known = _ANSWERS.get(code) or _ANSWERS.get(str(status))
+        known = ANSWERS.get(code) or ANSWERS.get(str(status))
         if known is None and not 400 <= status < 500:
             known = _AGAIN
         kind, word, message = known or (StorageError, "refused", "the store refused the request")

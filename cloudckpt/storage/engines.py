@@ -9,8 +9,8 @@ from typing import Any
 from cloudckpt.errors import InvalidInputError, UnsupportedStoreError
 from cloudckpt.storage.contract import Storage
 
-_SCHEMES = "memory://NAME, file://PATH or a plain path, s3://BUCKET/PREFIX"
-_ENGINES = {"memory": "memory", "file": "file", "s3": "s3fs"}
+_SCHEMES = "memory://NAME, file://PATH or a plain path, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX"
+_ALIASES = {"local": "file", "s3a": "s3", "gcs": "gs", "abfs": "az"}
 
 
 def engine_for(
@@ -34,20 +34,23 @@ def engine_for(
     """
     options = _checked_options(storage_options)
     scheme, rest = _split(url)
-    if engine is not None and _ENGINES.get(scheme) != engine:
-        known = _ENGINES.get(scheme)
-        raise InvalidInputError(
-            f"this URL has no such engine; {f'use {known!r} or leave it out' if known else 'leave it out'}",
-            engine=engine,
-            url=f"{scheme}://",
-        )
     if scheme == "memory":
+        _only("memory", engine, scheme)
         return _memory(rest)
-    if scheme == "file":
+    if scheme == "file" and engine != "obstore":
+        _only("file", engine, scheme)
         return _file(rest)
-    if scheme == "s3":
-        return _s3(rest, options)
+    if scheme in _ENGINES or scheme == "file":
+        return _bucket(scheme, rest, options, engine)
+    _only(None, engine, scheme)
     return _other(scheme, rest, options, unsafe_single_writer=unsafe_single_writer)
+
+
+def _only(known: str | None, engine: str | None, scheme: str) -> None:
+    if engine is not None and engine != known:
+        raise InvalidInputError(
+            "this URL has no such engine; leave it out", engine=engine, known=known, url=f"{scheme}://"
+        )
 
 
 def _split(url: str | os.PathLike[str]) -> tuple[str, str]:
@@ -60,7 +63,7 @@ def _split(url: str | os.PathLike[str]) -> tuple[str, str]:
     scheme, colon, rest = text.partition("://")
     if not colon:
         return "file", text
-    return {"s3a": "s3", "local": "file"}.get(scheme.lower(), scheme.lower()), rest
+    return _ALIASES.get(scheme.lower(), scheme.lower()), rest
 
 
 def _checked_options(options: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -87,13 +90,54 @@ def _file(path: str) -> Callable[[], Storage]:
     return lambda: FileStorage(path)
 
 
-def _s3(rest: str, options: dict[str, Any]) -> Callable[[], Storage]:
+def _bucket(scheme: str, rest: str, options: dict[str, Any], engine: str | None) -> Callable[[], Storage]:
+    known = _ENGINES.get(scheme, {"obstore": _obstore(scheme)})
+    name = engine or next(iter(known))
+    if name not in known:
+        raise InvalidInputError(
+            "this URL has no such engine; use one that it has, or leave it out",
+            engine=name,
+            known=list(known),
+            url=f"{scheme}://",
+        )
+    bucket, _, prefix = rest.partition("/")
+    if not bucket and scheme != "file":
+        raise InvalidInputError(f"the URL has no bucket; write {scheme}://BUCKET/PREFIX")
+    make = known[name]
+    return lambda: make(bucket, prefix.strip("/"), options)
+
+
+def _s3fs(bucket: str, prefix: str, options: dict[str, Any]) -> Storage:
     from cloudckpt.storage.s3 import S3Storage
 
-    bucket, _, prefix = rest.partition("/")
-    if not bucket:
-        raise InvalidInputError("the URL has no bucket; write s3://BUCKET/PREFIX")
-    return lambda: S3Storage(bucket, prefix.strip("/"), storage_options=options)
+    return S3Storage(bucket, prefix, storage_options=options)
+
+
+def _boto3(bucket: str, prefix: str, options: dict[str, Any]) -> Storage:
+    from cloudckpt.storage.s3_boto3 import Boto3Storage
+
+    return Boto3Storage(bucket, prefix, storage_options=options)
+
+
+def _gcsfs(bucket: str, prefix: str, options: dict[str, Any]) -> Storage:
+    from cloudckpt.storage.gcs import GCSStorage
+
+    return GCSStorage(bucket, prefix, storage_options=options)
+
+
+def _adlfs(container: str, prefix: str, options: dict[str, Any]) -> Storage:
+    from cloudckpt.storage.azure import AzureStorage
+
+    return AzureStorage(container, prefix, storage_options=options)
+
+
+def _obstore(scheme: str) -> Callable[[str, str, dict[str, Any]], Storage]:
+    def make(bucket: str, prefix: str, options: dict[str, Any]) -> Storage:
+        from cloudckpt.storage.obstore_engine import ObstoreStorage
+
+        return ObstoreStorage(scheme, bucket, prefix, storage_options=options)
+
+    return make
 
 
 def _other(
@@ -113,3 +157,11 @@ def _other(
     from cloudckpt.storage.unsafe import UnsafeStorage
 
     return lambda: UnsafeStorage(scheme, rest, storage_options=options)
+
+
+_ENGINES: dict[str, dict[str, Callable[[str, str, dict[str, Any]], Storage]]] = {
+    "s3": {"s3fs": _s3fs, "obstore": _obstore("s3"), "boto3": _boto3},
+    "gs": {"gcsfs": _gcsfs, "obstore": _obstore("gs")},
+    "az": {"adlfs": _adlfs, "obstore": _obstore("az")},
+}
+"""Kind of store to name of engine to what makes it; the first is the one by default."""

@@ -31,6 +31,7 @@ from cloudckpt.errors import (
     ThrottledError,
     UnsupportedStoreError,
 )
+from cloudckpt.storage.answers import Answer
 from cloudckpt.storage.contract import Data, Listed, Page, Stored, Token
 from cloudckpt.storage.pieces import in_pieces
 
@@ -306,7 +307,7 @@ def _no_credentials() -> PermissionDeniedError:
 _SLOWER = (ThrottledError, None, "the store asks to slow down")
 _AGAIN = (AmbiguousError, None, "the store could not answer now")
 
-_ERRORS: dict[int | str, tuple[type[CloudckptError], str | None, str]] = {
+ANSWERS: dict[int | str, Answer] = {
     # by the reason that the JSON API names, then by HTTP status
     "rateLimitExceeded": _SLOWER,
     "userRateLimitExceeded": _SLOWER,
@@ -343,7 +344,7 @@ def _check(answer: _Answer, key: str) -> None:
     if answer.status < 400:
         return
     reason, why = _reason(answer.body)
-    known = _ERRORS.get(reason) or _ERRORS.get(answer.status)
+    known = ANSWERS.get(reason) or ANSWERS.get(answer.status)
     if known is None and answer.status >= 500:
         known = _AGAIN
     error, kind, message = known or (StorageError, "refused", "the store refused the request")

@@ -14,17 +14,15 @@ from typing import NoReturn
 
 from cloudckpt.errors import (
     AmbiguousError,
-    CloudckptError,
     PermissionDeniedError,
     StorageError,
     UnsupportedStoreError,
 )
+from cloudckpt.storage.answers import AbsentError, Answer, OutOfRangeError
 from cloudckpt.storage.s3_answers import (
     BEHIND,
     NO_CREDENTIALS,
     REGION,
-    AbsentError,
-    OutOfRangeError,
     raise_answer,
 )
 
@@ -124,20 +122,13 @@ def _raise_answer(scheme: str, code: str, status: int, key: str, error: BaseExce
     raise kind(message, kind=word, key=key or None, code=code or None, status=status or None) from error
 
 
-def _azures(code: str, status: int) -> tuple[type[CloudckptError], str | None, str] | None:
+def _azures(code: str, status: int) -> Answer | None:
     from cloudckpt.storage import azure
 
-    known = azure._ANSWERS.get(code) or azure._ANSWERS.get(str(status))
-    if known is None:
-        return None
-    ours: dict[type[CloudckptError], type[CloudckptError]] = {
-        azure._AbsentError: AbsentError,
-        azure._OutOfRangeError: OutOfRangeError,
-    }
-    return ours.get(known[0], known[0]), *known[1:]
+    return azure.ANSWERS.get(code) or azure.ANSWERS.get(str(status))
 
 
-def _googles(code: str, status: int) -> tuple[type[CloudckptError], str | None, str] | None:
+def _googles(code: str, status: int) -> Answer | None:
     """Look up an answer of Google's XML interface, whose codes are like S3's."""
     from cloudckpt.storage import gcs
 
@@ -148,5 +139,5 @@ def _googles(code: str, status: int) -> tuple[type[CloudckptError], str | None, 
     if status == 416:
         return OutOfRangeError, None, "the range begins behind the end"
     if status == 503:
-        return gcs._ERRORS[429]
-    return gcs._ERRORS.get(status)
+        return gcs.ANSWERS[429]
+    return gcs.ANSWERS.get(status)

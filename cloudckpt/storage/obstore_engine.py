@@ -27,10 +27,10 @@ from cloudckpt.errors import (
     PreconditionFailedError,
     UnsupportedStoreError,
 )
+from cloudckpt.storage.answers import AbsentError, OutOfRangeError
 from cloudckpt.storage.contract import Data, Listed, Page, Stored, Token
 from cloudckpt.storage.obstore_answers import INSTALL, raise_made, raise_told
 from cloudckpt.storage.obstore_options import Profile, Recipe, recipe_for
-from cloudckpt.storage.s3_answers import AbsentError, OutOfRangeError
 
 PAGE_ROWS = 1000
 

@@ -8,7 +8,7 @@ every library. It imports no library before there is an error to look at.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NoReturn, TypeAlias
+from typing import NoReturn
 
 from cloudckpt.errors import (
     AmbiguousError,
@@ -19,18 +19,7 @@ from cloudckpt.errors import (
     ThrottledError,
     UnsupportedStoreError,
 )
-
-
-class AbsentError(StorageError):
-    """The key does not exist."""
-
-
-class OutOfRangeError(StorageError):
-    """The range begins behind the value's end."""
-
-
-Answer: TypeAlias = tuple[type[StorageError] | type[UnsupportedStoreError], str | None, str]
-"""The error to raise, its kind, and its message."""
+from cloudckpt.storage.answers import AbsentError, Answer, OutOfRangeError
 
 FAILED: Answer = (PreconditionFailedError, None, "the condition of the write did not hold")
 ABSENT: Answer = (AbsentError, None, "the key does not exist")

@@ -15,8 +15,9 @@ from contextlib import suppress
 from typing import Any
 
 from cloudckpt.errors import AmbiguousError, CloudckptError, PreconditionFailedError, UnsupportedStoreError
+from cloudckpt.storage.answers import AbsentError, OutOfRangeError
 from cloudckpt.storage.contract import Data, Listed, Page, Stored, Token
-from cloudckpt.storage.s3_answers import AbsentError, OutOfRangeError, raise_answer, raise_told
+from cloudckpt.storage.s3_answers import raise_answer, raise_told
 
 DELETE_BATCH = 1000
 

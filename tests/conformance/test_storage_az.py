@@ -16,7 +16,7 @@ from tests.servers.base import Server
 
 
 class TestAzureStorageOnAzurite(StorageConformance):
-    """What the emulator leaves out is in tests/unit/test_azure_errors.py: most refusals, throttling, folders."""
+    """What the emulator leaves out is in tests/unit/test_azure_errors.py: refusals, throttling, folders."""
 
     @pytest.fixture
     def make_storage(self, azurite_server: Server) -> Callable[[], Storage]:

@@ -13,7 +13,7 @@ from tests.servers.base import Server
 
 
 class TestGCSStorageOnFakeGCS(StorageConformance):
-    """What the emulator leaves out is in tests/unit/test_gcs_errors.py: who is refused, and one write a second.
+    """What the emulator leaves out is in tests/unit/test_gcs_errors.py: refusals, and one write a second.
 
     Nor does it tell a read of a missing bucket from one of a missing object.
     """

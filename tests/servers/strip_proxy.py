@@ -1,11 +1,11 @@
-"""An HTTP proxy that takes headers off requests, and keeps a record of those that came.
+"""An HTTP proxy that takes conditions off requests, and keeps a record of those that came.
 
     with StrippingProxy(minio.endpoint) as proxy:
         ...  # the store behind it never hears of a condition
         assert proxy.requests[-1].headers["x-amz-storage-class"] == "STANDARD"
 
 Without conditions any store lets every write win: as a gateway that does not know
-them, or drops them. A signature covers what is taken off, so the store behind it
+them, or drops them. A signature may cover what is taken off, so the store behind it
 must take anonymous requests, or check no signatures. With ``strip=()`` it only
 records. It knows bodies of a known length and no others.
 """
@@ -22,7 +22,9 @@ from urllib.parse import urlsplit
 
 from tests.servers.canned import Asked
 
-CONDITIONS = ("If-Match", "If-None-Match", "x-goog-if-generation-match")
+CONDITIONS = ("If-Match", "If-None-Match", "ifGenerationMatch")
+"""Headers, and parameters of the query: of S3 and Azure, and of Google."""
+
 OF_ONE_HOP = {"connection", "keep-alive", "transfer-encoding", "content-length"}
 
 
@@ -61,7 +63,8 @@ class StrippingProxy:
         self.requests.append(Asked(client.command, client.path, client.headers, body))
         server = HTTPConnection(*self._target, timeout=30)
         try:
-            server.putrequest(client.command, client.path, skip_host=True, skip_accept_encoding=True)
+            path = self._without_conditions(client.path)
+            server.putrequest(client.command, path, skip_host=True, skip_accept_encoding=True)
             for name, value in client.headers.items():
                 if name.lower() not in self._strip:
                     server.putheader(name, value)
@@ -78,6 +81,11 @@ class StrippingProxy:
         client.send_header("Content-Length", length or str(len(data)))
         client.end_headers()
         client.wfile.write(data)
+
+    def _without_conditions(self, path: str) -> str:
+        before, _, query = path.partition("?")
+        left = [each for each in query.split("&") if each.partition("=")[0].lower() not in self._strip]
+        return f"{before}?{'&'.join(left)}" if query else before
 
     def __enter__(self) -> Self:
         threading.Thread(target=self._server.serve_forever, name="strip-proxy", daemon=True).start()

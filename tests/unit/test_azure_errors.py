@@ -220,6 +220,11 @@ def test_a_missing_container_is_no_missing_blob(method: str) -> None:
     assert caught.value.kind == "no-such-bucket"
 
 
+def test_a_replace_of_a_missing_blob_is_refused_whatever_its_code() -> None:
+    with scripted(refusal(404, "BlobNotFound")) as server, pytest.raises(PreconditionFailedError):
+        on(server.endpoint, METHODS["replace"])
+
+
 def test_a_missing_blob_reads_as_none_and_is_deleted_in_peace() -> None:
     with scripted(refusal(404, "BlobNotFound")) as server:
         assert on(server.endpoint, METHODS["read"]) is None

@@ -94,3 +94,12 @@ def test_an_object_key_promises_its_digest() -> None:
     key = keys.object_key("a-b/c", 12, "ab" * 32, "0123")
     assert key == f"objects/a-b!2fc/12-{'ab' * 32}-0123"
     assert keys.object_digest(key) == "ab" * 32
+
+
+@pytest.mark.parametrize("run", ["a.", "a..", ".", "..", ".a.", "x" * 300 + "."])
+def test_no_segment_ends_in_a_dot(run: str) -> None:
+    """Azure lets go of it, so that `a.` would be written over `a`."""
+    assert not keys.encode_run(run).endswith(".")
+    assert keys.decode_run(keys.encode_run(run)) in (run, None)
+    for prefix in (run[:n] for n in range(len(run) + 1)):
+        assert keys.manifest_key(run).startswith(keys.manifest_prefix(prefix))

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import itertools
+import secrets
 from typing import Any
 
 import pytest
 
-from cloudckpt import keys
+from cloudckpt import keys, runner
 from cloudckpt.errors import (
     AmbiguousError,
     CorruptCheckpointError,
     PermissionDeniedError,
     PreconditionFailedError,
     StorageError,
+    ThrottledError,
     UnsupportedFormatError,
     UnsupportedStoreError,
 )
@@ -180,3 +182,33 @@ def test_two_clients_may_probe_at_once() -> None:
             return await super().create(key, data)
 
     assert Store(lambda: Overtaken(storage)).run("r").save({}).seq == 1
+
+
+def test_a_store_that_allows_one_write_a_second_to_a_name_is_probed_slowly(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Google answers 429 to the second write; a probe that gives up would refuse the best of stores."""
+    waits: list[float] = []
+    busy: set[str] = set()
+
+    class OneAtATime(MemoryStorage):
+        async def create(self, key: str, data: Data) -> Token:
+            self._once(key)
+            return await super().create(key, data)
+
+        async def replace(self, key: str, data: Data, token: Token) -> Token:
+            self._once(key)
+            return await super().replace(key, data, token)
+
+        def _once(self, key: str) -> None:
+            if key in busy:
+                raise ThrottledError("one write a second")
+            busy.add(key)
+
+    async def wait(seconds: float) -> None:
+        waits.append(seconds)
+        busy.clear()
+
+    monkeypatch.setattr(runner, "_sleep", wait)
+    assert Store(lambda: OneAtATime(secrets.token_hex(4))).run("r").save({}).seq == 1
+    assert [seconds for seconds in waits if seconds >= 1]
