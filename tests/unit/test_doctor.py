@@ -151,6 +151,7 @@ def test_each_right_is_told_apart_with_what_to_grant(
     assert {check: level for check, level in told.items() if level in (Level.WARNING, Level.FAULT)} == wrong
     for check in wrong:
         assert advice in found(report, check).do
+    assert told["verdict"] is (Level.UNKNOWN if lacks in ("read", "list") else Level.OK)
     assert lacks != "list" or "403 where 404 is meant" in found(report, "missing-key").found
 
 
@@ -228,14 +229,22 @@ def test_a_failure_at_any_call_is_a_finding_and_leaves_nothing(effect: Effect) -
 
 
 def test_an_interrupted_visit_cleans_up() -> None:
-    class Interrupted(MemoryStorage):
+    """Also the write that it interrupted, of which nobody knows whether it landed."""
+
+    class InList(MemoryStorage):
         async def list(self, prefix: str, *, cursor: str | None = None) -> Page:
             raise KeyboardInterrupt
 
-    engine = memory(Interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        visit(engine)
-    assert not engine._space.values
+    class InWrite(MemoryStorage):
+        async def create(self, key: str, data: Data) -> Token:
+            await super().create(key, data)
+            raise KeyboardInterrupt
+
+    for kind in (InList, InWrite):
+        engine = memory(kind)
+        with pytest.raises(KeyboardInterrupt):
+            visit(engine)
+        assert not engine._space.values
 
 
 # ---- what the store answers

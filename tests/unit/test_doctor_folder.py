@@ -39,7 +39,10 @@ def tree(path: Path) -> dict[str, bytes | None]:
 def test_a_folder_that_is_not_there_is_not_there_afterwards(tmp_path: Path) -> None:
     report = visit(tmp_path / "new/agents")
     assert report.count(Level.FAULT) == 0
-    assert {"identity", "file-system", "space", "flock", "fsync"} <= {each.check for each in report.findings}
+    checks = {each.check for each in report.findings}
+    assert {"identity", "file-system", "space", "flock", "fsync"} <= checks
+    page = (Path(__file__).parents[2] / "docs/cli.md").read_text()
+    assert [check for check in checks if f"| `{check}` |" not in page] == [], "not in docs/cli.md"
     assert list(tmp_path.iterdir()) == []
 
 

@@ -1,0 +1,261 @@
+"""What a bucket's settings mean for a store, as far as S3's own requests tell.
+
+Owns: which setting is good, which costs, and which loses what is saved. It asks
+through the engine's own client, so with its credentials, endpoint and options;
+what the store denies or does not know is a finding of level unknown. Invariants:
+Amazon is never asked when the endpoint is not Amazon's; no secret leaves this
+module but in a signature.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+from urllib.parse import parse_qsl, urlsplit
+
+from cloudckpt import keys
+from cloudckpt.doctor.s3_lifecycle import ARCHIVES, ends_old_pointers, lifecycle_finding
+from cloudckpt.errors import CloudckptError, PermissionDeniedError
+from cloudckpt.storage.answers import AbsentError
+from cloudckpt.storage.findings import Finding, Samples, fault, ok, unknown, warning
+from cloudckpt.storage.s3 import S3Storage
+from cloudckpt.storage.s3_boto3 import Boto3Storage
+from cloudckpt.storage.s3_requests import is_amazons
+
+STS_SECONDS = 5
+BILLED_FOR_LONG = frozenset({"STANDARD_IA", "ONEZONE_IA", "GLACIER_IR"})
+"""Storage classes that bill each object for 30 days or more, however soon it is overwritten."""
+
+Engine: TypeAlias = S3Storage | Boto3Storage
+
+
+@dataclass(frozen=True, slots=True)
+class _Untold:
+    """A setting that the store does not tell."""
+
+    why: str
+    do: str
+
+    def finding(self, check: str) -> Finding:
+        return unknown(check, self.why, self.do)
+
+
+_Answer: TypeAlias = Mapping[str, Any] | _Untold
+"""What the store says; empty where nothing is set."""
+
+
+async def inspect_bucket(engine: Engine, samples: Samples) -> list[Finding]:
+    """Return what there is to say about the bucket of an engine.
+
+    Args:
+        engine: By s3fs or by boto3.
+        samples: What the doctor has just written.
+    """
+    client, options = await _opened(engine)
+    root = engine.url.removeprefix("s3://").partition("/")[2]
+    root = f"{root}/" if root else ""
+    versioning = await _ask(engine, "get_bucket_versioning", "s3:GetBucketVersioning")
+    rules = await _ask(engine, "get_bucket_lifecycle_configuration", "s3:GetLifecycleConfiguration")
+    locked = await _ask(engine, "get_object_lock_configuration", "s3:GetBucketObjectLockConfiguration")
+    encryption = await _ask(engine, "get_bucket_encryption", "s3:GetEncryptionConfiguration")
+    pointer = await _ask(engine, "head_object", "s3:GetObject", samples.pointer)
+    payload = await _ask(engine, "head_object", "s3:GetObject", samples.payload)
+    return [
+        _endpoint(client),
+        await _identity(engine, client),
+        _versioning(versioning, rules, root),
+        _lifecycle(rules, root, options),
+        _object_lock(locked),
+        _encryption(encryption, pointer),
+        _storage_class(pointer, payload),
+        _checksums(client, locked, written=samples.pointer is not None),
+    ]
+
+
+async def _opened(engine: Engine) -> tuple[Any, Mapping[str, Any]]:
+    """Return the client that the engine sends its requests by, and the options it was made of."""
+    if isinstance(engine, Boto3Storage):
+        return engine._opened(), engine._options
+    fs = await engine._session()
+    return await fs.get_s3(engine._bucket), engine._options
+
+
+async def _ask(engine: Engine, method: str, right: str, *key: str | None) -> _Answer:
+    if key == (None,):
+        return _Untold("not tried, since nothing could be written", "")
+    try:
+        answer: Mapping[str, Any] = await engine._call(method, *(key or (None,)))
+    except AbsentError:
+        return {}
+    except PermissionDeniedError:
+        return _Untold("the store denies the question", f"grant {right} to have it checked")
+    except CloudckptError as error:
+        code = error.facts.get("code") or error.facts.get("status") or error.message
+        return _Untold(f"the store does not answer the question ({code})", "ask who runs the store")
+    return answer
+
+
+# ---- the client
+
+
+def _endpoint(client: Any) -> Finding:
+    url, region = client.meta.endpoint_url, client.meta.region_name
+    facts = {"endpoint": url, "region": region, "amazon": is_amazons(url)}
+    parts = urlsplit(url)
+    if parts.scheme == "http" and not (parts.hostname or "").startswith(("127.", "localhost", "::1")):
+        found = f"{url}: states travel unencrypted"
+        return warning("endpoint", found, "use https, or a network that nobody else listens on", **facts)
+    return ok("endpoint", url, **facts)
+
+
+async def _identity(engine: Engine, client: Any) -> Finding:
+    # botocore has no other way to the credentials that a client really uses.
+    credentials = client._get_credentials()
+    if credentials is None:
+        return warning("identity", "nobody: requests are not signed", "give it credentials", anonymous=True)
+    frozen = credentials.get_frozen_credentials()
+    frozen = await frozen if inspect.isawaitable(frozen) else frozen
+    shown = frozen.access_key[: min(8, len(frozen.access_key) // 2)]
+    if not is_amazons(client.meta.endpoint_url):
+        why = f"access key {shown}...; whose it is, this store has no request to tell"
+        return unknown("identity", why, access_key_begins=shown)
+    who = (frozen, client.meta.region_name)
+    found = whoami(*who) if engine.blocking else await asyncio.to_thread(whoami, *who)
+    if isinstance(found, str):
+        return unknown("identity", f"access key {shown}...; STS does not tell whose it is ({found})")
+    return ok(
+        "identity", f"{found['Arn']}, access key {shown}...", arn=found["Arn"], account=found["Account"]
+    )
+
+
+def whoami(credentials: Any, region: str | None) -> Mapping[str, str] | str:
+    """Ask Amazon's STS who these credentials are; return its answer, or the name of what went wrong."""
+    import botocore.session
+    from botocore.config import Config
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    hasty = Config(connect_timeout=STS_SECONDS, read_timeout=STS_SECONDS, retries={"total_max_attempts": 1})
+    try:
+        sts = botocore.session.Session().create_client(
+            "sts",
+            region_name=region,
+            aws_access_key_id=credentials.access_key,
+            aws_secret_access_key=credentials.secret_key,
+            aws_session_token=credentials.token,
+            config=hasty,
+        )
+        answer: Mapping[str, str] = sts.get_caller_identity()
+    except (BotoCoreError, ClientError) as error:
+        return type(error).__name__
+    sts.close()
+    return answer
+
+
+def _checksums(client: Any, locked: _Answer, *, written: bool) -> Finding:
+    sends = getattr(client.meta.config, "request_checksum_calculation", None) or "when_required"
+    found = f"requests carry one {sends.replace('_', ' ')}"
+    if written:
+        return ok("checksums", found, request_checksum_calculation=sends)
+    if sends == "when_required" and isinstance(locked, Mapping) and _retention(locked):
+        do = "pass config_kwargs={'request_checksum_calculation': 'when_supported'}: object lock demands one"
+        return fault(
+            "checksums", f"{found}, and nothing can be written", do, request_checksum_calculation=sends
+        )
+    return unknown("checksums", f"{found}; whether the store takes it, a failed write does not tell")
+
+
+# ---- the bucket
+
+
+def _versioning(versioning: _Answer, rules: _Answer, root: str) -> Finding:
+    if isinstance(versioning, _Untold):
+        return versioning.finding("versioning")
+    status = versioning.get("Status", "never enabled")
+    if status != "Enabled":
+        return ok("versioning", f"{status.lower()}: what is overwritten or deleted is gone", status=status)
+    if isinstance(rules, Mapping) and ends_old_pointers(rules.get("Rules", ()), root):
+        return ok("versioning", "enabled, and a lifecycle rule ends old pointers", status=status)
+    unsure = " that could be read" if isinstance(rules, _Untold) else ""
+    found = (
+        f"enabled, and no lifecycle rule{unsure} ends old pointers: each save leaves one more version "
+        "(and so did the keys of this check)"
+    )
+    do = (
+        f"add a rule for {root}{keys.MANIFESTS} with a NoncurrentVersionExpiration, and no Expiration by days"
+    )
+    return warning("versioning", found, do, status=status)
+
+
+def _lifecycle(rules: _Answer, root: str, options: Mapping[str, Any]) -> Finding:
+    if isinstance(rules, _Untold):
+        return rules.finding("lifecycle")
+    tagging = (options.get("s3_additional_kwargs") or {}).get("Tagging", "")
+    return lifecycle_finding(rules.get("Rules", ()), root, parse_qsl(tagging, keep_blank_values=True))
+
+
+def _retention(locked: Mapping[str, Any]) -> Mapping[str, Any]:
+    rule = locked.get("ObjectLockConfiguration", {}).get("Rule", {})
+    found: Mapping[str, Any] = rule.get("DefaultRetention", {})
+    return found
+
+
+def _object_lock(locked: _Answer) -> Finding:
+    if isinstance(locked, _Untold):
+        return locked.finding("object-lock")
+    if locked.get("ObjectLockConfiguration", {}).get("ObjectLockEnabled") != "Enabled":
+        return ok("object-lock", "off", enabled=False)
+    retention = _retention(locked)
+    if not retention:
+        return ok("object-lock", "on, without a retention for every new object", enabled=True)
+    time = f"{retention['Days']} days" if "Days" in retention else f"{retention.get('Years')} years"
+    mode = retention.get("Mode", "")
+    return warning(
+        "object-lock",
+        f"every version of every key is kept for {time} ({mode}): saves go on, since an overwrite adds a "
+        "version, but each save's pointer takes space that long, and nothing can be erased before",
+        "take the default retention off the bucket, and lock the objects that must be kept one by one",
+        enabled=True,
+        mode=mode,
+        retention=time,
+    )
+
+
+def _encryption(encryption: _Answer, pointer: _Answer) -> Finding:
+    if isinstance(pointer, Mapping) and "ServerSideEncryption" in pointer:
+        how, key = pointer["ServerSideEncryption"], pointer.get("SSEKMSKeyId")
+        found = f"what is written is encrypted: {how}{f', key {key}' if key else ''}"
+        return ok("encryption", found, algorithm=how, key=key)
+    if isinstance(encryption, _Untold):
+        return encryption.finding("encryption")
+    for rule in encryption.get("ServerSideEncryptionConfiguration", {}).get("Rules", ()):
+        default = rule.get("ApplyServerSideEncryptionByDefault", {})
+        if "SSEAlgorithm" in default:
+            how, key = default["SSEAlgorithm"], default.get("KMSMasterKeyID")
+            return ok("encryption", f"the bucket's default is {how}", algorithm=how, key=key)
+    return warning(
+        "encryption",
+        "the store does not say that it encrypts what is written",
+        "set a default encryption for the bucket, or pass s3_additional_kwargs={'ServerSideEncryption': ...}",
+    )
+
+
+def _storage_class(pointer: _Answer, payload: _Answer) -> Finding:
+    if isinstance(pointer, _Untold):
+        return pointer.finding("storage-class")
+    if isinstance(payload, _Untold):
+        return payload.finding("storage-class")
+    of_pointer, of_payload = (head.get("StorageClass", "STANDARD") for head in (pointer, payload))
+    facts = {"pointer": of_pointer, "payload": of_payload}
+    leave_out = "take StorageClass out of s3_additional_kwargs, and move old objects by a lifecycle rule"
+    if of_pointer in ARCHIVES or of_payload in ARCHIVES:
+        found = (
+            f"what is written goes into an archive ({of_payload}) and can't be read back without a restore"
+        )
+        return fault("storage-class", found, leave_out, **facts)
+    if of_pointer in BILLED_FOR_LONG:
+        found = f"pointers are written as {of_pointer}: each save is billed for 30 days or more"
+        return warning("storage-class", found, leave_out, **facts)
+    return ok("storage-class", f"pointers {of_pointer}, objects {of_payload}", **facts)
