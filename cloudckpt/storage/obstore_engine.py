@@ -102,21 +102,26 @@ class ObstoreStorage:
         return Stored(data if length is None else data[:length], token)
 
     async def create(self, key: str, data: Data) -> Token:
-        return self._put(key, data, "create")
+        return self._put(key, data, "create", self._pointer)
 
     async def replace(self, key: str, data: Data, token: Token) -> Token:
         try:
-            return self._put(key, data, {self._token: token})
+            return self._put(key, data, {self._token: token}, self._pointer)
         except AbsentError as error:
             raise PreconditionFailedError("the key is missing", key=key) from error
 
     async def put(self, key: str, data: Data) -> None:
         try:
-            self._put(key, data, "create")
+            self._put(key, data, "create", self._recipe.put)
         except PreconditionFailedError:
             return  # write-once: what is there was written by an earlier try
 
-    def _put(self, key: str, data: Data, mode: Any) -> Token:
+    @property
+    def _pointer(self) -> dict[str, Any]:
+        """What a pointer is written with: a storage class is for payloads, see `S3Requests`."""
+        return {word: value for word, value in self._recipe.put.items() if word != "attributes"}
+
+    def _put(self, key: str, data: Data, mode: Any, always: Mapping[str, Any]) -> Token:
         with self._told(key) as store:
             answer = self._obstore.put(
                 store,
@@ -124,7 +129,7 @@ class ObstoreStorage:
                 bytes(data),
                 mode=mode,
                 use_multipart=False,  # parts have no condition
-                **self._recipe.put,
+                **always,
             )
             return self._token_of(answer, key)
 

@@ -28,7 +28,7 @@ class S3Storage(S3Requests):
     """
 
     def __init__(self, bucket: str, prefix: str, *, storage_options: Mapping[str, Any] | None = None) -> None:
-        super().__init__(bucket, prefix)
+        super().__init__(bucket, prefix, storage_options or {})
         try:
             import s3fs
         except ImportError as error:

@@ -45,6 +45,15 @@ _NO_CONDITIONS: Answer = (
     "the store does not implement what conditional writes need",
 )
 
+_DENIED: Answer = (
+    PermissionDeniedError,
+    "denied",
+    (
+        "the store denies the request; grant the right, and s3:ListBucket too, "
+        "since without it a missing key is answered as denied"
+    ),
+)
+
 _ANSWERS: dict[str, Answer] = {
     # by S3's error code (its API reference, "Error responses"), then by HTTP status
     "PreconditionFailed": FAILED,
@@ -85,14 +94,8 @@ _ANSWERS: dict[str, Answer] = {
         "clock",
         "this machine's clock differs too much from the store's; set the clock",
     ),
-    "403": (
-        PermissionDeniedError,
-        "denied",
-        (
-            "the store denies the request; grant the right, and s3:ListBucket too, "
-            "since without it a missing key is answered as denied"
-        ),
-    ),
+    "AccessDenied": _DENIED,  # of one key among several that are deleted: there it has no status
+    "403": _DENIED,
     "InvalidObjectState": _COLD,
     "NotImplemented": _NO_CONDITIONS,
     "501": _NO_CONDITIONS,

@@ -44,7 +44,7 @@ class Boto3Storage(S3Requests):
     blocking = True
 
     def __init__(self, bucket: str, prefix: str, *, storage_options: Mapping[str, Any] | None = None) -> None:
-        super().__init__(bucket, prefix)
+        super().__init__(bucket, prefix, storage_options or {})
         try:
             import botocore.session  # noqa: F401 - a missing one is told when the store is opened
         except ImportError as error:

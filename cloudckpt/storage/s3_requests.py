@@ -27,10 +27,14 @@ class S3Requests(ABC):
 
     blocking = False
 
-    def __init__(self, bucket: str, prefix: str) -> None:
+    def __init__(self, bucket: str, prefix: str, options: Mapping[str, Any]) -> None:
         self.url = f"s3://{bucket}/{prefix}".rstrip("/")
         self._bucket = bucket
         self._prefix = f"{prefix}/" if prefix else ""
+        # A storage class is for payloads: a cold pointer could not be read, and a class for rare
+        # access bills each pointer that was overwritten for a month.
+        classed = (options.get("s3_additional_kwargs") or {}).get("StorageClass", "STANDARD") != "STANDARD"
+        self._pointer = {"StorageClass": "STANDARD"} if classed else {}
 
     @abstractmethod
     async def _send(self, method: str, **parameters: Any) -> Any:
@@ -70,19 +74,19 @@ class S3Requests(ABC):
                 return answer
 
     async def create(self, key: str, data: Data) -> Token:
-        answer = await self._call("put_object", key, Body=bytes(data), IfNoneMatch="*")
+        answer = await self._call("put_object", key, Body=bytes(data), IfNoneMatch="*", **self._pointer)
         return str(answer["ETag"])
 
     async def replace(self, key: str, data: Data, token: Token) -> Token:
         try:
-            answer = await self._call("put_object", key, Body=bytes(data), IfMatch=token)
+            answer = await self._call("put_object", key, Body=bytes(data), IfMatch=token, **self._pointer)
         except AbsentError as error:  # S3 answers 404 to If-Match on a missing key
             raise PreconditionFailedError("the key is missing", key=key) from error
         return str(answer["ETag"])
 
     async def put(self, key: str, data: Data) -> None:
         try:
-            await self.create(key, data)
+            await self._call("put_object", key, Body=bytes(data), IfNoneMatch="*")
         except PreconditionFailedError:
             return  # write-once: what is there was written by an earlier try
 

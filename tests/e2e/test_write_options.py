@@ -86,6 +86,9 @@ def test_encryption_and_tags_reach_every_write(moto_server: Server, engine: str)
 
 
 @pytest.mark.parametrize("engine", ["s3fs", "boto3", "obstore"])
-def test_a_storage_class_reaches_every_object(moto_server: Server, engine: str) -> None:
-    objects = puts_of_a_run(moto_server, engine)["objects"]
+def test_a_storage_class_reaches_every_object_and_no_pointer(moto_server: Server, engine: str) -> None:
+    puts = puts_of_a_run(moto_server, engine)
+    pointers = [request for where, several in puts.items() if where != "objects" for request in several]
+    assert {request.headers.get("x-amz-storage-class", "STANDARD") for request in pointers} == {"STANDARD"}
+    objects = puts["objects"]
     assert {request.headers.get("x-amz-storage-class") for request in objects} == {"STANDARD_IA"}
