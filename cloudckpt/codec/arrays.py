@@ -3,8 +3,9 @@
 Owns: how a dtype is written, and the bytes of the items. Invariant: dtype,
 shape, order in memory (C or Fortran) and every item come back; equal arrays
 have equal bytes, so what lies between the items' own bytes is written as zero.
-An array that comes back is writable and C- or Fortran-contiguous. The items are
-copied once each way.
+An array that comes back is writable, C- or Fortran-contiguous and in memory of
+its own. The items of a large one are copied once each way: they lie behind the
+encoded value, since msgpack makes a bytes object of what lies in it.
 
 numpy is imported when a state that is read holds some of it; writing takes it
 from the process that made the value.
@@ -37,10 +38,11 @@ def find(cls: type) -> Container | None:
     return _SCALAR if issubclass(cls, np.generic) and cls not in (np.object_, np.record) else None
 
 
-def _dump_array(value: Any, _: Encoding) -> Iterable[Any]:
+def _dump_array(value: Any, encoding: Encoding) -> Iterable[Any]:
     dtype = _dtype_to_plain(value.dtype)
     fortran = value.flags.f_contiguous and not value.flags.c_contiguous
-    return dtype, list(value.shape), "F" if fortran else "C", _items(value.T if fortran else value)
+    items = encoding.aside(_items(value.T if fortran else value))
+    return dtype, list(value.shape), "F" if fortran else "C", items
 
 
 def _dump_scalar(value: Any, _: Encoding) -> Iterable[Any]:
@@ -135,10 +137,11 @@ def _load_scalar(items: list[Any]) -> Any:
     return _make(dtype, (), "C", data)[()]
 
 
-def _make(plain: Any, shape: tuple[int, ...], order: str, data: bytes) -> Any:
+def _make(plain: Any, shape: tuple[int, ...], order: str, data: bytes | memoryview) -> Any:
     np = _numpy()
     dtype = _plain_to_dtype(plain)
-    well_formed = type(data) is bytes and all(type(length) is int and length >= 0 for length in shape)
+    lengths_fit = all(type(length) is int and length >= 0 for length in shape)
+    well_formed = lengths_fit and type(data) in (bytes, memoryview)
     if not well_formed or math.prod(shape) * dtype.itemsize != len(data):
         raise ValueError("not the bytes of an array of this shape")
     return np.ndarray(shape, dtype, bytearray(data), order=order)

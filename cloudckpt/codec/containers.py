@@ -29,6 +29,10 @@ class Encoding(Protocol):
         """Count a pattern's length; raise Unsupported when all together are too long."""
         ...
 
+    def aside(self, data: bytes | memoryview) -> bytes | memoryview | None:
+        """Return what stands for an array's bytes: they, or None when they lie behind the value."""
+        ...
+
 
 class Container(NamedTuple):
     """One row of the table.

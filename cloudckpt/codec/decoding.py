@@ -4,12 +4,13 @@ Owns: `decode`. Invariant: any bytes give a value or a `DataError`; no code is
 run and nothing imported because bytes name it. Memory is bounded: what a frame
 claims is compared with a bound before it is decompressed, and the structure is
 checked by a pass that makes nothing, so that a header can't ask for more items
-than there are bytes.
+than there are bytes. Bytes that lie behind the value become one array each.
 """
 
 from __future__ import annotations
 
 import io
+import struct
 from typing import Any, Final, TypeVar, overload
 
 from cloudckpt.codec import arrays, building, containers, frame, records, registry, scalars, wire
@@ -21,6 +22,8 @@ T = TypeVar("T")
 
 _READ_SIZE: Final = 1 << 16
 _MANY: Final = 10_000
+_BIN_32: Final = struct.Struct(">BI")
+_BIN_32_CODE: Final = 0xC6
 _LOADERS: Final = {**containers.LOADERS, **arrays.LOADERS}
 
 
@@ -44,9 +47,9 @@ def decode(data: bytes, type: Any = None, *, max_bytes: int = MAX_STATE_BYTES) -
         UnsupportedFormatError: A newer release or another codec wrote it.
         SchemaError: The bytes are intact, but not what was asked for.
     """
-    encoded, marks = frame.unseal(data, max_bytes=max_bytes)
+    encoded, flags = frame.unseal(data, max_bytes=max_bytes)
     try:
-        value = _unpack(encoded, marks=marks)
+        value = _unpack(encoded, flags)
         return value if type is None else building.fit(value, type)
     except RecursionError as error:
         raise SchemaError(
@@ -56,38 +59,41 @@ def decode(data: bytes, type: Any = None, *, max_bytes: int = MAX_STATE_BYTES) -
         ) from error
 
 
-def _unpack(encoded: bytes, *, marks: bool) -> Any:
-    reader = _Reader(marks=marks)
+def _unpack(encoded: bytes, flags: int) -> Any:
+    marks = bool(flags & frame.MARKS)
     try:
-        _check_structure(encoded)
+        packed, aside = _split(encoded, has_aside=bool(flags & frame.ASIDE))
+        reader = _Reader(aside, marks=marks)
         try:
-            value = reader.read(encoded)
+            value = reader.read(packed)
         except _ManyValues:
-            reader = _Reader(marks=marks, guarded=True)
-            value = reader.read(encoded)
+            reader = _Reader(aside, marks=marks, guarded=True)
+            value = reader.read(packed)
     except (DataError, MemoryError, RecursionError):  # neither of the last two is the data's fault
         raise
     except Exception as error:
         raise CorruptCheckpointError(
             "the encoded state is damaged, no encoder writes such bytes", kind="bad-encoding"
         ) from error
-    if reader.open_marks:
+    if reader.open_marks or reader.aside:
         raise CorruptCheckpointError(
-            "the encoded state is damaged, a mark is out of place", kind="bad-encoding"
+            "the encoded state is damaged, a mark or an array is out of place", kind="bad-encoding"
         )
     return value
 
 
-def _check_structure(encoded: bytes) -> None:
-    """Raise unless `encoded` is exactly one msgpack value, whatever it means."""
+def _split(encoded: bytes, *, has_aside: bool) -> tuple[memoryview, memoryview]:
+    """Return the one msgpack value at the start, whatever it means, and what lies behind it."""
     from msgpack import Unpacker
 
     size = len(encoded)
     read_size = max(1, min(size, _READ_SIZE))
     unpacker = Unpacker(io.BytesIO(encoded), read_size=read_size, max_buffer_size=max(size, 1))
     unpacker.skip()
-    if unpacker.tell() != size:
-        raise ValueError("bytes after the end of the value")
+    end = unpacker.tell()
+    if has_aside != (end < size):
+        raise ValueError("bytes after the end of the value, or none where the header says so")
+    return memoryview(encoded)[:end], memoryview(encoded)[end:]
 
 
 class _ManyValues(Exception):  # noqa: N818 - asks for another attempt, and gets it
@@ -103,20 +109,22 @@ class _Reader:
 
     Attributes:
         open_marks: Marks that no container has taken up; none are left at the end.
+        aside: What lies behind the value and no array has taken up yet.
     """
 
-    def __init__(self, *, marks: bool, guarded: bool = False) -> None:
+    def __init__(self, aside: memoryview, *, marks: bool, guarded: bool = False) -> None:
         self.open_marks = 0
+        self.aside = aside
         self._marks = marks
         self._guarded = guarded
         self._values = 0
         self._pattern_lengths = 0
 
-    def read(self, encoded: bytes) -> Any:
+    def read(self, packed: memoryview) -> Any:
         from msgpack import unpackb
 
         return unpackb(
-            encoded,
+            packed,
             ext_hook=self.extension,
             list_hook=self.container if self._marks else None,
             object_pairs_hook=self.checked_dict if self._guarded else None,
@@ -154,6 +162,8 @@ class _Reader:
         self._count()
         if kind == wire.PATTERN:
             self._spend(items[1:2])
+        elif kind == wire.ARRAY and items[-1] is None:
+            items[-1] = self._next_aside()
         load = _LOADERS.get(kind)
         if load is None:
             raise _unknown(f"container {kind}")
@@ -162,6 +172,14 @@ class _Reader:
     def checked_dict(self, pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
         containers.refuse_collisions([key for key, _ in pairs])
         return dict(pairs)
+
+    def _next_aside(self) -> memoryview:
+        code, length = _BIN_32.unpack_from(self.aside)
+        start, end = _BIN_32.size, _BIN_32.size + length
+        if code != _BIN_32_CODE or end > len(self.aside):
+            raise ValueError("not an array's bytes")
+        found, self.aside = self.aside[start:end], self.aside[end:]
+        return found
 
     def _count(self) -> None:
         self._values += 1

@@ -104,6 +104,9 @@ class _Look:
     def spend(self, pattern_length: int) -> None:
         pass
 
+    def aside(self, data: bytes | memoryview) -> bytes | memoryview | None:
+        return data
+
 
 def strays_of(value: Any) -> Iterator[tuple[str, str]]:
     """Yield each attribute that would be lost, as what it adds to the path, and the reason."""

@@ -7,14 +7,15 @@ their order is the same too. An object that is reached twice is written twice,
 and comes back as two.
 
 Memory: the packed state and its compressed form exist together, nothing else
-of that size does. Plain values never enter Python code one by one.
+of that size does. The bytes of large arrays are packed by themselves, at once, and
+joined to the value by the compressor. Plain values never enter Python code one by one.
 """
 
 from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 from cloudckpt.codec import containers, faults, frame, registry
 from cloudckpt.codec.encoders import encoder_of
@@ -23,6 +24,9 @@ from cloudckpt.codec.records import Record
 from cloudckpt.codec.shapes import shape_of
 from cloudckpt.codec.wire import Unsupported
 from cloudckpt.errors import SerializationError
+
+LEAST_ASIDE: Final = 1 << 16
+"""Bytes from which on an array lies behind the value, not in it; so each is msgpack's bin 32."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +65,7 @@ def encode(state: object, *, max_bytes: int = MAX_STATE_BYTES) -> Encoded:
     """
     encoding = _Encoding()
     packed = encoding.pack_whole(state)
-    size = len(packed)
+    size = packed.size
     if size > max_bytes:
         raise SerializationError(
             "the state is larger than it may be; keep large data outside and its address in the "
@@ -70,12 +74,13 @@ def encode(state: object, *, max_bytes: int = MAX_STATE_BYTES) -> Encoded:
             encoded_size=size,
             max_bytes=max_bytes,
         )
-    digest = hashlib.sha256(packed).hexdigest()
+    digest = hashlib.sha256(packed.value)
+    digest.update(packed.aside)
     schema, version = _schema_of(state)
     return Encoded(
-        data=frame.seal(packed, marks=encoding.marks),
+        data=frame.seal(packed.value, packed.aside, marks=encoding.marks),
         encoded_size=size,
-        encoded_digest=digest,
+        encoded_digest=digest.hexdigest(),
         codec=f"{CODEC}/{CODEC_VERSION}",
         schema=schema,
         schema_version=version,
@@ -88,7 +93,19 @@ def _schema_of(state: object) -> tuple[str, int] | tuple[None, None]:
     return (None, None) if shape_of(type(state)) is None else registry.identity(type(state))
 
 
-def pack(value: object) -> memoryview:
+class Packed(NamedTuple):
+    """An encoded state: `aside` follows `value`."""
+
+    value: memoryview
+    aside: memoryview | bytes
+
+    @property
+    def size(self) -> int:
+        """Bytes of both."""
+        return len(self.value) + len(self.aside)
+
+
+def pack(value: object) -> Packed:
     """Return the encoded bytes of one value, neither compressed nor framed.
 
     Raises:
@@ -106,10 +123,12 @@ class _Encoding:
 
     def __init__(self) -> None:
         self.marks = False
-        self._in_order: dict[int, list[Any]] = {}
+        self._in_order: dict[int, tuple[Any, list[Any]]] = {}
         self._pattern_lengths = 0
+        self._aside: Any = None
+        self._ordering = False
 
-    def pack_whole(self, state: object) -> memoryview:
+    def pack_whole(self, state: object) -> Packed:
         packer = self._packer(autoreset=False)
         try:
             # In a list, for the packer goes one level deeper than the unpacker reads.
@@ -117,7 +136,8 @@ class _Encoding:
         except Exception as error:
             raise faults.explain(state, error) from error
         packed: memoryview = packer.getbuffer()
-        return packed[1:]  # without that list's header
+        # Without that list's header.
+        return Packed(packed[1:], b"" if self._aside is None else self._aside.getbuffer())
 
     def __call__(self, value: Any) -> Any:
         packable = encoder_of(type(value))(value, self)
@@ -127,9 +147,14 @@ class _Encoding:
 
     def in_order(self, items: frozenset[Any] | set[Any]) -> list[Any]:
         # Each is ordered once, or nested ones would be packed twice as often at each level.
-        found = self._in_order.get(id(items))
-        if found is None:
-            found = self._in_order[id(items)] = sorted(items, key=self._packer(autoreset=True).pack)
+        # The set is kept, since another could get its id; and looked at again, since a
+        # `to_fields` may fill one set anew for each object.
+        kept, found = self._in_order.get(id(items), (None, []))
+        if kept is not items or len(found) != len(items) or not all(map(items.__contains__, found)):
+            outer, self._ordering = self._ordering, True
+            found = sorted(items, key=self._packer(autoreset=True).pack)
+            self._in_order[id(items)] = items, found
+            self._ordering = outer
         return found
 
     def spend(self, pattern_length: int) -> None:
@@ -138,6 +163,15 @@ class _Encoding:
             raise Unsupported(
                 f"patterns of more than {containers.MAX_PATTERNS} characters in a state are not serializable"
             )
+
+    def aside(self, data: bytes | memoryview) -> bytes | memoryview | None:
+        # What is packed to be compared is not written, and is compared with all that is in it.
+        if self._ordering or len(data) < LEAST_ASIDE:
+            return data
+        if self._aside is None:
+            self._aside = self._packer(autoreset=False)
+        self._aside.pack(data)  # now, for the array may be one that its owner fills anew for each object
+        return None
 
     def _packer(self, *, autoreset: bool) -> Any:
         from msgpack import Packer

@@ -6,7 +6,7 @@ frame claims to hold with a bound. It does not know what the encoded state means
 
     4 bytes   b"ckpt"
     1 byte    version of this header, 1
-    1 byte    flags: 1 = the state holds marks (see `wire.py`)
+    1 byte    flags: 1 = the state holds marks (see `wire.py`), 2 = large arrays lie behind the value
     1 byte    length of the codec's name, then the name in ASCII
     2 bytes   version of the codec, big-endian
     rest      one zstd frame with content size and checksum
@@ -14,6 +14,7 @@ frame claims to hold with a bound. It does not know what the encoded state means
 
 from __future__ import annotations
 
+import io
 import struct
 from typing import Final
 
@@ -23,6 +24,7 @@ CODEC: Final = "msgpack+zstd"
 CODEC_VERSION: Final = 1
 FRAME_VERSION: Final = 1
 MARKS: Final = 1
+ASIDE: Final = 2
 
 MAX_STATE_BYTES: Final = 1 << 30
 """How large an encoded state may be, unless the caller says otherwise: 1 GiB."""
@@ -35,39 +37,47 @@ _VERSION: Final = struct.Struct(">H")
 _LEVEL: Final = 3
 
 
-def seal(encoded: memoryview | bytes, *, marks: bool) -> bytes:
-    """Return the header and the compressed `encoded`."""
+def seal(encoded: memoryview | bytes, aside: memoryview | bytes = b"", *, marks: bool) -> bytes:
+    """Return the header and the compressed `encoded`, with what lies behind its value."""
     from zstandard import ZstdCompressor
 
     compressor = ZstdCompressor(level=_LEVEL, write_content_size=True, write_checksum=True)
+    if aside:
+        payload = io.BytesIO()
+        payload.write(header(marks=marks, aside=True))
+        with compressor.stream_writer(payload, size=len(encoded) + len(aside), closefd=False) as stream:
+            stream.write(encoded)
+            stream.write(aside)
+        return payload.getvalue()
     frame: bytes = compressor.compress(encoded)
     if isinstance(encoded, memoryview):
         encoded.release()  # so that the packed state and the joined payload never exist at once
     return header(marks=marks) + frame
 
 
-def header(*, marks: bool) -> bytes:
+def header(*, marks: bool, aside: bool = False) -> bytes:
     """Return what stands before the zstd frame."""
     name = CODEC.encode()
-    fixed = _FIXED.pack(_MAGIC, FRAME_VERSION, MARKS if marks else 0, len(name))
+    flags = (MARKS if marks else 0) | (ASIDE if aside else 0)
+    fixed = _FIXED.pack(_MAGIC, FRAME_VERSION, flags, len(name))
     return fixed + name + _VERSION.pack(CODEC_VERSION)
 
 
-def unseal(data: bytes, *, max_bytes: int) -> tuple[bytes, bool]:
-    """Return the encoded state, and whether it holds marks.
+def unseal(data: bytes, *, max_bytes: int) -> tuple[bytes, int]:
+    """Return the encoded state, and the flags.
 
     Raises:
         UnsupportedFormatError: A newer release or another codec wrote it.
         CorruptCheckpointError: It is damaged, or claims more than `max_bytes`.
     """
     start, flags = _read_header(data)
-    if flags & ~MARKS:
+    if flags & ~(MARKS | ASIDE):
         raise UnsupportedFormatError(
             "the payload uses a feature of a newer release; upgrade cloudckpt",
             kind="newer-frame",
             flags=flags,
         )
-    return _decompress(memoryview(data)[start:], max_bytes), bool(flags & MARKS)
+    return _decompress(memoryview(data)[start:], max_bytes), flags
 
 
 def _read_header(data: bytes) -> tuple[int, int]:

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from cloudckpt.codec import arrays, frame
 from cloudckpt.codec.encoders import parts_of
-from cloudckpt.codec.encoding import pack
+from cloudckpt.codec.encoding import Packed, pack
 from cloudckpt.codec.records import Record
 from cloudckpt.model import Size
 
@@ -50,43 +50,43 @@ def measure(state: object) -> Size:
         SerializationError: It holds what can't be carried; `paths` says where.
     """
     packed = pack(state)
-    return _measure(state, packed, "state", whole=len(packed), level=0)
+    return _measure(state, packed, "state", whole=packed.size, level=0)
 
 
 def sizes_by_path(state: object, *, levels: int) -> dict[str, int]:
     """Return the encoded bytes of the same parts down to some level, each after what it is in."""
-    whole = len(pack(state))
+    whole = pack(state).size
     found = {"state": whole}
     values = {"state": state}
     for _ in range(levels):
         above, values = values, {}
         for outer, value in above.items():
             for path, part, packed in _parts(value, outer, whole=whole):
-                found[path], values[path] = len(packed), part
+                found[path], values[path] = packed.size, part
     return found
 
 
-def _measure(value: Any, packed: memoryview, path: str, *, whole: int, level: int) -> Size:
-    encoded = len(packed)
+def _measure(value: Any, packed: Packed, path: str, *, whole: int, level: int) -> Size:
+    encoded = packed.size
     parts = _parts(value, path, whole=whole) if level < _LEVELS else ()
     children = [_measure(part, inside, where, whole=whole, level=level + 1) for where, part, inside in parts]
     return Size(
         path=path,
         type=value.tag if isinstance(value, Record) else type(value).__qualname__,
         encoded=encoded,
-        compressed=len(frame.seal(packed, marks=False)),
+        compressed=len(frame.seal(*packed, marks=False)),
         share=encoded / whole,
         children=tuple(sorted(children, key=lambda child: -child.encoded)),
     )
 
 
-def _parts(value: Any, path: str, *, whole: int) -> Iterator[tuple[str, Any, memoryview]]:
+def _parts(value: Any, path: str, *, whole: int) -> Iterator[tuple[str, Any, Packed]]:
     """Yield path, value and packed bytes of each part that is large enough."""
     if type(value) in _UNDIVIDED or isinstance(value, enum.Enum) or arrays.find(type(value)) is not None:
         return
     for suffix, part, _ in parts_of(value):
         if suffix:  # all but the mark of a container
             packed = pack(part)
-            is_name = suffix.startswith(" (key") and len(packed) < _LONGEST_NAME
-            if len(packed) * _SMALLEST >= whole and not is_name:
+            is_name = suffix.startswith(" (key") and packed.size < _LONGEST_NAME
+            if packed.size * _SMALLEST >= whole and not is_name:
                 yield path + suffix, part, packed

@@ -310,6 +310,7 @@ UNHASHABLE: dict[str, Any] = {
     "numpy array with gaps": np.ones(
         2, np.dtype({"names": ["b", "a"], "formats": ["i2", "u1"], "offsets": [4, 1], "itemsize": 9})
     ),
+    "numpy array large": np.tile(np.arange(256, dtype="<u2"), (128, 1)),
     "numpy structured scalar": np.array([(1, 2.5)], [("a", "u1"), ("b", "f8")])[0],
     "pydantic model": Model(name="n", tags={"b", "a"}, more={"any": (1,)}),
     "pydantic model in list": [Model(name="n"), Model(name="n", tags=set())],

@@ -10,7 +10,7 @@ import pickle
 import types
 import typing
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import attrs
 import msgspec
@@ -513,3 +513,32 @@ def test_a_class_local_to_a_function_finds_itself_and_says_what_it_does_not_find
     with pytest.raises(SchemaError, match="can't be resolved") as caught:
         decode(encode(Outer(None, [Inner(1)], Item("a"))).data, Outer)
     assert caught.value.facts["hint"] == "list[Inner]"
+
+
+class Tagged:
+    """Its fields are made when they are asked for, as a foreign class's are."""
+
+    scratch: ClassVar[set[str]] = set()
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+@pytest.mark.parametrize("reused", [False, True])
+def test_sets_that_are_made_for_the_encoder_are_not_taken_for_each_other(reused: bool) -> None:
+    """The order of a set was looked up by its id, which the next object's set gets again."""
+
+    def to_fields(tagged: Tagged) -> dict[str, Any]:
+        fresh = {f"item {tagged.number}", f"x {tagged.number}"}
+        if not reused:
+            return {"tags": fresh}
+        Tagged.scratch.clear()
+        Tagged.scratch.update(fresh)
+        return {"tags": Tagged.scratch}
+
+    def from_fields(fields: Mapping[str, Any]) -> Tagged:
+        return Tagged(int(min(fields["tags"]).split()[1]))
+
+    register(f"tagged-{reused}", to_fields=to_fields, from_fields=from_fields)(Tagged)
+    states = decode(encode([Tagged(number) for number in range(4)]).data)
+    assert [tagged.number for tagged in states] == [0, 1, 2, 3]
