@@ -6,13 +6,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
 
-.PHONY: help demo test lint teeth bench clean
+.PHONY: help demo test lint teeth soak bench clean
 
 help:
 	@echo "make demo    an agent is killed in mid-run, many times, and resumed (ARGS='s3://... --kills 20')"
 	@echo "make test    linters, types, and all tests, on every server that can be started here"
 	@echo "make lint    linters and types only"
 	@echo "make teeth   wrong variants of the product, each caught by a test"
+	@echo "make soak    the random parts of the tests, for long (ARGS='histories --seconds 3600 --seed 7')"
 	@echo "make bench   ratios of time, requests and bytes (ARGS='wire file')"
 	@echo "make clean   remove the virtual environments and caches"
 
@@ -46,6 +47,9 @@ test: lint
 # Each wrong variant of the protocol, the engines and the retention, by the test that catches it.
 teeth: $(VENV)/.dev
 	$(BIN)/python -m pytest -v tests/broken tests/conformance/test_teeth.py $(ARGS)
+
+soak: $(VENV)/.dev
+	$(BIN)/python -m tests.soak $(ARGS)
 
 $(VENV)/.bench: $(VENV)/.dev
 	$(BIN)/uv pip install --quiet --python $(BIN)/python -e '.[bench,dev]'
