@@ -71,7 +71,7 @@ async def inspect_bucket(engine: Engine, samples: Samples) -> list[Finding]:
         _object_lock(locked),
         _encryption(encryption, pointer),
         _storage_class(pointer, payload),
-        _checksums(client, locked, written=samples.pointer is not None),
+        _checksums(client, written=samples.pointer is not None),
     ]
 
 
@@ -154,16 +154,11 @@ def whoami(credentials: Any, region: str | None) -> Mapping[str, str] | str:
     return answer
 
 
-def _checksums(client: Any, locked: _Answer, *, written: bool) -> Finding:
+def _checksums(client: Any, *, written: bool) -> Finding:
     sends = getattr(client.meta.config, "request_checksum_calculation", None) or "when_required"
-    found = f"requests carry one {sends.replace('_', ' ')}"
+    found = f"each write carries its MD5, and a checksum of S3's own {sends.replace('_', ' ')}"
     if written:
         return ok("checksums", found, request_checksum_calculation=sends)
-    if sends == "when_required" and isinstance(locked, Mapping) and _retention(locked):
-        do = "pass config_kwargs={'request_checksum_calculation': 'when_supported'}: object lock demands one"
-        return fault(
-            "checksums", f"{found}, and nothing can be written", do, request_checksum_calculation=sends
-        )
     return unknown("checksums", f"{found}; whether the store takes it, a failed write does not tell")
 
 

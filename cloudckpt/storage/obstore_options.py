@@ -16,7 +16,6 @@ from datetime import timedelta
 from typing import Any
 
 from cloudckpt.errors import InvalidInputError
-from cloudckpt.storage.s3_requests import is_amazons
 
 CONNECT_SECONDS = 10.0
 ANSWER_SECONDS = 120.0
@@ -151,9 +150,8 @@ def _s3(bucket: str, words: _Words) -> Recipe:
     if False in (words.take("use_ssl"), client.take("use_ssl")) and endpoint is None:
         endpoint = f"http://s3.{region or 'us-east-1'}.amazonaws.com"
     made |= _address(bucket, endpoint, config.inside("s3").take("addressing_style"))
-    # As botocore does: stores that only speak S3 often refuse checksums, and object lock demands them.
-    default = "when_supported" if endpoint is None or is_amazons(endpoint) else "when_required"
-    if (config.take("request_checksum_calculation") or default) == "when_supported":
+    # In the head, which even stores take that refuse a trailer: see `S3Requests._put` for why.
+    if (config.take("request_checksum_calculation") or "when_supported") == "when_supported":
         made["checksum_algorithm"] = "SHA256"
     put = _s3_put(words.inside("s3_additional_kwargs"), made)
     login = _s3_login(words, client)

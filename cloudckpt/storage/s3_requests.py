@@ -9,6 +9,8 @@ no condition on its start. It holds no client: `s3.py` and `s3_boto3.py` do.
 
 from __future__ import annotations
 
+import base64
+import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -74,21 +76,27 @@ class S3Requests(ABC):
                 return answer
 
     async def create(self, key: str, data: Data) -> Token:
-        answer = await self._call("put_object", key, Body=bytes(data), IfNoneMatch="*", **self._pointer)
-        return str(answer["ETag"])
+        return await self._put(key, data, IfNoneMatch="*", **self._pointer)
 
     async def replace(self, key: str, data: Data, token: Token) -> Token:
         try:
-            answer = await self._call("put_object", key, Body=bytes(data), IfMatch=token, **self._pointer)
+            return await self._put(key, data, IfMatch=token, **self._pointer)
         except AbsentError as error:  # S3 answers 404 to If-Match on a missing key
             raise PreconditionFailedError("the key is missing", key=key) from error
-        return str(answer["ETag"])
 
     async def put(self, key: str, data: Data) -> None:
         try:
-            await self._call("put_object", key, Body=bytes(data), IfNoneMatch="*")
+            await self._put(key, data, IfNoneMatch="*")
         except PreconditionFailedError:
             return  # write-once: what is there was written by an earlier try
+
+    async def _put(self, key: str, data: Data, **parameters: Any) -> Token:
+        body = bytes(data)
+        # A writer may be killed between the head and the body of its request. SeaweedFS 4.48 takes
+        # what it has for the whole then, an empty pointer, unless it can see that it is not.
+        md5 = base64.b64encode(hashlib.md5(body, usedforsecurity=False).digest()).decode()
+        answer = await self._call("put_object", key, Body=body, ContentMD5=md5, **parameters)
+        return str(answer["ETag"])
 
     async def list(self, prefix: str, *, cursor: str | None = None) -> Page:
         more = {"ContinuationToken": cursor} if cursor else {}

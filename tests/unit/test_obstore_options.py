@@ -129,15 +129,16 @@ def test_a_virtual_host_has_the_bucket_in_its_name() -> None:
     assert config["aws_endpoint_url_s3"] == "https://bucket.s3.host:9000"
 
 
-def test_checksums_are_sent_to_amazon_and_elsewhere_on_demand() -> None:
-    """A bucket with object lock demands one; many other stores refuse it."""
+def test_a_checksum_is_sent_unless_the_caller_declines() -> None:
+    """A bucket with object lock demands one, and without it SeaweedFS takes a torn write for a whole one."""
     elsewhere = {"endpoint_url": "https://minio"}
     asked = {"config_kwargs": {"request_checksum_calculation": "when_supported"}}
     declined = {"config_kwargs": {"request_checksum_calculation": "when_required"}}
     assert "checksum_algorithm" in s3({}).config
     assert "checksum_algorithm" in s3({"endpoint_url": "https://s3.eu-west-1.amazonaws.com"}).config
     assert "checksum_algorithm" in s3({**elsewhere, **asked}).config
-    assert "checksum_algorithm" not in s3(elsewhere).config
+    assert "checksum_algorithm" in s3(elsewhere).config
+    assert "checksum_algorithm" not in s3({**elsewhere, **declined}).config
     assert "checksum_algorithm" not in s3(declined).config
 
 
