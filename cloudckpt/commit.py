@@ -93,6 +93,11 @@ class RunWriter:
         base = self._base
         return base if base is not None and base.manifest.epoch == self._epoch else None
 
+    @property
+    def is_writer(self) -> bool:
+        """Whether it became the run's writer, and may have been fenced since."""
+        return self._epoch is not None
+
     async def become(self) -> Manifest:
         """Become the run's writer, once: later calls return what is known."""
         async with self._lock:
@@ -100,18 +105,15 @@ class RunWriter:
                 await self._become(None)
             return (await self._known()).manifest
 
-    async def newest(self) -> Base | None:
-        """Return the manifest that is the newest as far as this writer can tell without asking.
+    async def newest(self) -> Base:
+        """Read the manifest, as whoever loads must: another process may be the writer since.
 
-        After a conflict it is read again, which allows saving on top of it. None when this
-        is not the run's writer: then only the store knows.
+        After a conflict this allows saving on top of what was read.
         """
         async with self._lock:
-            if self._epoch is None:
-                return None
+            self._base = await self._pointer.read_existing()
             self._conflict = None
-            await self._known()
-            return self.base
+            return self._base
 
     async def save(self, draft: Draft) -> tuple[Manifest, Entry]:
         """Commit a checkpoint; durable when it returns.

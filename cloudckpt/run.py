@@ -195,7 +195,7 @@ class Run:
 
     async def _load(self, seq: int | None, *, fallback: bool) -> Loaded | None:
         writer = self._writer
-        base = await writer.newest() if writer is not None else None
+        base = await writer.newest() if writer is not None and writer.is_writer else None
         return await load(
             self._core.storage, self._core.effects, self.id, seq=seq, fallback=fallback, base=base
         )
@@ -326,11 +326,13 @@ class Run:
 
     def close(self) -> None:
         """Wait for what was started aside, and stop being the writer. Safe to call twice."""
-        self._core.call(self._settle())
+        if not self._core.closed:  # else the store has settled it, and an error in the block must be seen
+            self._core.call(self._settle())
 
     async def aclose(self) -> None:
         """`close`, awaited."""
-        await self._core.acall(self._settle())
+        if not self._core.closed:
+            await self._core.acall(self._settle())
 
     async def _settle(self) -> None:
         with self._guard:

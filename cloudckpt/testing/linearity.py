@@ -6,11 +6,6 @@ Owns: `RULES`, and `check_history`, which holds what the processes of one run we
 Commits are numbered, so no search for an order is needed: a save has its place at
 its seq, a load behind the seq that it returned, and what remains is whether these
 places agree with real time. Two saves of a run must not be of equal states.
-
-A load by the run's writer answers from what that writer knows, without a request.
-Once it was overtaken it may return the last state from before that, until a save
-tells it. So such a load is held to what was saved under its own epoch and earlier
-ones; every other load is held to all.
 """
 
 from __future__ import annotations
@@ -59,7 +54,6 @@ class Figures:
         operations: All calls.
         acknowledged, refused, unanswered: Saves by their answer.
         loads: Those that were answered.
-        stale: Loads among them by a writer that was overtaken and could not know.
         takeovers: How often somebody became the writer and was told so.
     """
 
@@ -68,7 +62,6 @@ class Figures:
     refused: int = 0
     unanswered: int = 0
     loads: int = 0
-    stale: int = 0
     takeovers: int = 0
 
 
@@ -95,14 +88,13 @@ def check_history(
     loads = [op for op in operations if isinstance(op, Load)]
     for load in loads:
         places.check_loaded(load)
-    stale = _check_times(operations, places)
+    _check_times(operations, places)
     return Figures(
         operations=len(operations),
         acknowledged=sum(save.seq is not None for save in saves),
         refused=sum(save.refused for save in saves),
         unanswered=sum(not save.answered for save in saves),
         loads=sum(load.answered for load in loads),
-        stale=stale,
         takeovers=len(entered),
     )
 
@@ -205,43 +197,32 @@ class _Frontier:
 
     def __init__(self, epoch_of: dict[int, int]) -> None:
         self._epoch_of = epoch_of
-        self._seqs = [0]
-        self._epochs = [0]
+        self._newest = 0
         self._found = 0  # by those who became the writer
         self.epoch = 0
-        self.fenced: set[int] = set()  # epochs whose writers were told so
-        self.stale = 0
 
     def tell(self, seq: int) -> None:
         self.epoch = max(self.epoch, self._epoch_of.get(seq, 0))
-        if seq > self._seqs[-1] and seq in self._epoch_of:
-            self._seqs.append(seq)
-            self._epochs.append(self._epoch_of[seq])
+        if seq in self._epoch_of:
+            self._newest = max(self._newest, seq)
 
     def enter(self, epoch: int, head: int) -> None:
         self.epoch = max(self.epoch, epoch)
         self._found = max(self._found, head)
         self.tell(head)
 
-    def seq(self, held: int | None = None) -> int:
-        """Return the newest seq, as far as who holds this epoch must know of it."""
-        if held is None or held in self.fenced:
-            return max(self._seqs[-1], self._found)
-        return self._seqs[bisect_right(self._epochs, held) - 1]
+    def seq(self) -> int:
+        """Return the newest seq that anybody was told of."""
+        return max(self._newest, self._found)
 
 
-def _check_times(operations: Sequence[Operation], places: _Places) -> int:
-    """Go through all beginnings and answers in the order of time; at the same moment, the beginnings first.
-
-    Returns:
-        How many loads returned less than what was answered before, as they may.
-    """
+def _check_times(operations: Sequence[Operation], places: _Places) -> None:
+    """Go through beginnings and answers in the order of time; at the same moment, beginnings first."""
     begins = [(op.begun, 0, at) for at, op in enumerate(operations)]
     ends = [(op.ended, 1, at) for at, op in enumerate(operations) if op.answered and op.ended is not None]
     frontier = _Frontier(places.epoch_of)
     for _, is_end, at in sorted(begins + ends):
         (_note if is_end else _check_begin)(operations[at], places, frontier)
-    return frontier.stale
 
 
 def _check_begin(op: Operation, places: _Places, frontier: _Frontier) -> None:
@@ -253,11 +234,9 @@ def _check_begin(op: Operation, places: _Places, frontier: _Frontier) -> None:
         if seq is not None and seq <= frontier.seq():
             raise HistoryBrokenError("H5", f"seq {frontier.seq()} was answered before", seq=seq, save=op)
     elif isinstance(op, Load):
-        floor, seen = frontier.seq(op.held), places.seen_by(op)
-        if op.seq is None and seen is not None:
-            if seen < floor:
-                raise HistoryBrokenError("H6", f"seq {floor} was answered before", seq=seen, load=op)
-            frontier.stale += seen < frontier.seq()
+        floor, seen = frontier.seq(), places.seen_by(op)
+        if op.seq is None and seen is not None and seen < floor:
+            raise HistoryBrokenError("H6", f"seq {floor} was answered before", seq=seen, load=op)
         if op.seq is not None and op.absent and places.oldest_kept <= op.seq <= floor:
             raise HistoryBrokenError("H6", f"seq {floor} was answered before", load=op)
     elif isinstance(op, Entered) and op.epoch is not None:
@@ -276,4 +255,3 @@ def _note(op: Operation, places: _Places, frontier: _Frontier) -> None:
         frontier.enter(op.epoch, op.head or 0)
     if op.error == FencedError.__name__ and op.held is not None:
         frontier.epoch = max(frontier.epoch, op.held + 1)
-        frontier.fenced.add(op.held)

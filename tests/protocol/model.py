@@ -1,8 +1,7 @@
 """A state machine of the whole public API beside an oracle that shares no code with it.
 
-Owns: which calls there are, and how the two answers are compared. Several stores on
-one place stand for machines, and several handles of a run for its writers, old and
-new. Some conditional writes are lost, not answered, or sent twice.
+Owns: which calls there are, and how the answers are compared. Several stores on one place
+stand for machines, several handles of a run for its writers. Some writes go wrong.
 """
 
 from __future__ import annotations

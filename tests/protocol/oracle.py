@@ -143,16 +143,10 @@ class Handle:
         raise Refused("FencedError" if self.overtaken and fate.readable else "OutcomeUnknownError")
 
     def load(self, seq: int | None) -> list[Saved | str | None]:
-        """Return each answer that is right: a checkpoint, None, or an error's name.
-
-        A writer that was overtaken without its knowing answers from what it knows, unless
-        the new writer has expired that.
-        """
+        """Return each answer that is right: a checkpoint, None, or an error's name."""
+        self.view = None  # the store is asked, and one that was overtaken learns of it
         self._look()
-        views = [self.life] if self.view is None else [self.view]
-        if self.overtaken:
-            views.append(self.life)
-        return [_chosen(view, seq) for view in views]
+        return [_chosen(self.life, seq)]
 
     # ---- how that goes
 

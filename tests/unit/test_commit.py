@@ -95,9 +95,19 @@ def test_becoming_the_writer_is_two_requests(store: Store, run: Run, storage: Sc
     assert storage.calls == [("read", KEY), ("replace", KEY)]
 
 
-def test_the_writers_own_load_of_what_rides_is_no_request(run: Run, storage: ScriptedStorage) -> None:
+def test_the_writers_own_load_of_what_rides_is_one_request(run: Run, storage: ScriptedStorage) -> None:
+    """What the writer remembers may be old news: another process may have taken over since."""
     assert run.load() == {"n": 1}
-    assert storage.calls == []
+    assert [call[0] for call in storage.calls] == ["read"]
+
+
+def test_a_writer_that_was_overtaken_loads_what_its_heir_saved(run: Run, storage: ScriptedStorage) -> None:
+    """It would go on reporting its own last state for as long as it does not save."""
+    with Store(lambda: storage).run(run.id) as heir:
+        heir.save({"n": "by the heir"})
+    assert run.load() == {"n": "by the heir"}
+    with pytest.raises(FencedError):
+        run.save({"n": "by the writer of before"})
 
 
 def test_a_store_is_probed_before_its_first_run_only(storage: ScriptedStorage, store: Store) -> None:

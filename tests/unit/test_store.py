@@ -129,3 +129,16 @@ def test_two_stores_of_one_place_are_independent(url: str) -> None:
     one.run("r").save({"n": 1})
     one.close()
     assert other.run("r").load() == {"n": 1}
+
+
+def test_an_error_in_the_block_is_seen_though_the_store_was_closed_in_it() -> None:
+    """The end of the block would else raise `ClosedError` in its place."""
+    store = cloudckpt.open("memory://closed-in-the-block")
+
+    def block() -> None:
+        with store.run("r"):
+            store.close()
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        block()
