@@ -64,7 +64,7 @@ async def load(
         run: The run's id.
         seq: Which checkpoint; None for the newest.
         fallback: Go back to the newest intact checkpoint when the wanted one is damaged.
-        base: What the caller, as the run's writer, knows to be the newest manifest.
+        base: The manifest, when the caller has just read it: then it is not read twice.
 
     Returns:
         None when the run does not exist or has no checkpoint yet.
