@@ -7,6 +7,7 @@ runners in `runner.py`, a simulation in a test) owns every interleaving.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
@@ -79,3 +80,15 @@ async def gather(
         if errors:
             raise errors[0]
     return results
+
+
+OFFLOAD_BYTES = 1 << 20
+"""Hashing more bytes than this leaves the loop for a worker thread."""
+
+
+async def sha256(effects: Effects, data: bytes | memoryview) -> str:
+    """Return the sha256 of `data` in hex; a large one leaves the loop free."""
+    if len(data) <= OFFLOAD_BYTES:
+        return hashlib.sha256(data).hexdigest()
+    digest: str = await effects.offload(lambda: hashlib.sha256(data).hexdigest())
+    return digest

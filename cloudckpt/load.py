@@ -7,12 +7,11 @@ here before its sha256 was checked; reading never writes. It does not decode.
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from functools import partial
 
 from cloudckpt import keys
-from cloudckpt.effects import Effects, gather
+from cloudckpt.effects import Effects, gather, sha256
 from cloudckpt.errors import (
     CheckpointNotFoundError,
     CorruptCheckpointError,
@@ -22,7 +21,7 @@ from cloudckpt.errors import (
 )
 from cloudckpt.format import decode_manifest
 from cloudckpt.model import Entry, Extent, Manifest, RunInfo
-from cloudckpt.objects import OFFLOAD_BYTES, PARTS_AT_ONCE
+from cloudckpt.objects import PARTS_AT_ONCE
 from cloudckpt.pointer import Base, read_base
 from cloudckpt.storage.contract import Listed, Storage
 
@@ -176,7 +175,7 @@ async def read_payload(storage: Storage, effects: Effects, manifest: Manifest, e
             data = stored.data
         if len(data) != extent.length:
             raise _corrupt("the checkpoint's object has a wrong length", manifest, entry, extent.key)
-        if await _sha256(effects, data) != extent.digest:
+        if await sha256(effects, data) != extent.digest:
             raise _corrupt("the checkpoint's bytes do not match their digest", manifest, entry, extent.key)
         return data
 
@@ -185,17 +184,10 @@ async def read_payload(storage: Storage, effects: Effects, manifest: Manifest, e
     if len(parts) == 1 and entry.extents[0].digest == entry.digest:
         return parts[0]
     data = b"".join(parts)
-    if len(data) != entry.size or await _sha256(effects, data) != entry.digest:
+    if len(data) != entry.size or await sha256(effects, data) != entry.digest:
         key = entry.extents[0].key if entry.extents else None
         raise _corrupt("the checkpoint's parts do not make up what was saved", manifest, entry, key)
     return data
-
-
-async def _sha256(effects: Effects, data: bytes) -> str:
-    if len(data) <= OFFLOAD_BYTES:
-        return hashlib.sha256(data).hexdigest()
-    digest: str = await effects.offload(lambda: hashlib.sha256(data).hexdigest())
-    return digest
 
 
 def _corrupt(message: str, manifest: Manifest, entry: Entry, key: str | None) -> CorruptCheckpointError:

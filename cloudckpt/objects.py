@@ -8,12 +8,11 @@ the sweeper before the put of the same key ended.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from functools import partial
 
 from cloudckpt import keys
-from cloudckpt.effects import ASIDE_SECONDS, Background, Effects, gather
+from cloudckpt.effects import ASIDE_SECONDS, Background, Effects, gather, sha256
 from cloudckpt.errors import StorageError
 from cloudckpt.model import Extent, Manifest
 from cloudckpt.storage.contract import Storage
@@ -32,8 +31,6 @@ So a payload's object is under way two saves before there would be no room for a
 
 MAX_RIDE_BYTES = 64 * 1024
 """No more than this rides: a save waits for the oldest payload's object first."""
-
-OFFLOAD_BYTES = 1 << 20
 
 
 class Objects:
@@ -67,11 +64,8 @@ class Objects:
         return tuple(found)
 
     async def digest(self, data: memoryview) -> str:
-        """Return the sha256 of `data` in hex; a large one leaves the loop free."""
-        if len(data) <= OFFLOAD_BYTES:
-            return hashlib.sha256(data).hexdigest()
-        digest: str = await self._effects.offload(lambda: hashlib.sha256(data).hexdigest())
-        return digest
+        """Return the sha256 of `data` in hex, see `effects.sha256`."""
+        return await sha256(self._effects, data)
 
     async def put(self, extents: tuple[Extent, ...], data: bytes) -> None:
         """Put a payload's objects; they exist when it returns."""

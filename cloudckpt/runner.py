@@ -31,9 +31,6 @@ from cloudckpt.errors import InvalidInputError
 
 T = TypeVar("T")
 
-OFFLOAD_BYTES = 1 << 20
-"""Work on more bytes than this leaves the loop for a worker thread."""
-
 
 class Runner(Protocol):
     """Runs the core's coroutines."""
