@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from cloudckpt.model import CheckpointInfo as CheckpointInfo
     from cloudckpt.model import RunInfo as RunInfo
     from cloudckpt.model import Size as Size
+    from cloudckpt.retention import Retention as Retention
     from cloudckpt.run import Run as Run
     from cloudckpt.state import Checkpoint as Checkpoint
     from cloudckpt.store import Store as Store
@@ -43,6 +44,7 @@ _HOMES = {
     "Record": "codec",
     "Redacted": "codec.redaction",
     "Run": "run",
+    "Retention": "retention",
     "RunInfo": "model",
     "Size": "model",
     "Store": "store",

@@ -7,9 +7,11 @@ Owns: rules 1 and 4 of the protocol (docs/ARCHITECTURE.md). Invariants:
   under a new key.
 * A payload is an object, or rides inline in every manifest until a commit whose
   writer knows that its object exists.
-* Only what a landed commit dropped is deleted, after that commit.
+* Only what a landed commit dropped is deleted, after that commit, and by this
+  writer only what was written for the very checkpoint that expired.
 
-It does not encode states, choose what expires, or resolve doubtful answers.
+It does not encode states, choose what expires, move what is old into history, or
+resolve doubtful answers.
 """
 
 from __future__ import annotations
@@ -22,12 +24,20 @@ from typing import Any
 
 from cloudckpt.codec import Encoded
 from cloudckpt.effects import Effects
-from cloudckpt.errors import ConflictError, FencedError, RunDeletedError, StaleStateError
-from cloudckpt.format import entry_digest
-from cloudckpt.model import RECENT_COMMITS, Entry, Manifest, Writer
+from cloudckpt.entries import entry_digest
+from cloudckpt.errors import (
+    CheckpointNotFoundError,
+    ConflictError,
+    FencedError,
+    RunDeletedError,
+    StaleStateError,
+)
+from cloudckpt.folding import Folding, merged, owned, ranges, tail
+from cloudckpt.model import RECENT_COMMITS, Entry, Manifest, Origin, Writer
 from cloudckpt.objects import Objects
+from cloudckpt.pages import Pages, find
 from cloudckpt.pointer import Base, Pointer
-from cloudckpt.retention import plan_expiry
+from cloudckpt.retention import Retention, plan_expiry, rules_of, settled
 from cloudckpt.storage.contract import Storage
 from cloudckpt.storage.retry import RetryPolicy
 from cloudckpt.sweep import Sweeper
@@ -37,16 +47,48 @@ INLINE_BYTES = 32 * 1024
 
 
 @dataclass(frozen=True, slots=True)
+class Again:
+    """The state of a retained checkpoint, which becomes the newest once more."""
+
+    seq: int
+
+
+@dataclass(frozen=True, slots=True)
 class Draft:
-    """A save as its caller asked for it. `commit` stays the same however often it is tried."""
+    """A save as its caller asked for it.
+
+    Attributes:
+        commit: Its id, the same however often it is tried.
+        state: What is saved.
+        origin: Where the state came from, when it was not saved by a step.
+        expect: The seq that must be the newest.
+    """
 
     commit: str
-    encoded: Encoded
+    state: Encoded | Again
+    origin: Origin | None = None
     step: int | None = None
     tags: tuple[str, ...] = ()
     metadata: Mapping[str, Any] = field(default_factory=dict)
     fingerprint: Mapping[str, str] | None = None
     expect: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Next:
+    """What a save would commit.
+
+    Attributes:
+        manifest: The whole.
+        entry: The new checkpoint in it.
+        rides: Key of its payload, when it rides.
+        dropped: Keys of objects that nothing refers to once it has landed, with their bytes.
+    """
+
+    manifest: Manifest
+    entry: Entry
+    rides: str | None
+    dropped: Mapping[str, int]
 
 
 class RunWriter:
@@ -56,9 +98,9 @@ class RunWriter:
         storage: The store, with repeatable calls repeated.
         effects: Time, chance and concurrency.
         run: The run's id.
-        keep_last: See `retention`.
+        rules: Which checkpoints are kept; None for what the run, the store or the default says.
         policy: How long a doubtful commit is followed up.
-        prepare: Awaited before the run's first manifest is created.
+        prepare: Awaited before the run's first manifest is created; returns the store's own rules.
         sweeper: Deletes what commits dropped; one of its own by default.
     """
 
@@ -68,14 +110,14 @@ class RunWriter:
         effects: Effects,
         run: str,
         *,
-        keep_last: int,
+        rules: Retention | None = None,
         policy: RetryPolicy,
-        prepare: Callable[[], Awaitable[None]],
+        prepare: Callable[[], Awaitable[Retention | None]],
         sweeper: Sweeper | None = None,
     ) -> None:
         self._effects = effects
         self._run = run
-        self._keep_last = keep_last
+        self._rules = rules
         self._prepare = prepare
         self._writer = Writer(effects.new_id(), socket.gethostname(), os.getpid(), effects.clock.now())
         self._lock = effects.lock()
@@ -86,6 +128,8 @@ class RunWriter:
         self._pointer = Pointer(storage, effects, run, policy)
         self._sweeper = sweeper or Sweeper(storage, effects)
         self.objects = Objects(storage, effects, run, self._sweeper)
+        self.pages = Pages(storage, effects, run)
+        self._folding = Folding(self.pages, self.objects, effects)
 
     @property
     def base(self) -> Base | None:
@@ -111,9 +155,10 @@ class RunWriter:
         After a conflict this allows saving on top of what was read.
         """
         async with self._lock:
-            self._base = await self._pointer.read_existing()
+            self._base = None
+            base = await self._known()
             self._conflict = None
-            return self._base
+            return base
 
     async def save(self, draft: Draft) -> tuple[Manifest, Entry]:
         """Commit a checkpoint; durable when it returns.
@@ -134,7 +179,8 @@ class RunWriter:
             while True:
                 self._check(base)
                 self._check_expected(base, draft.expect)
-                new, entry = await self._next(base.manifest, draft)
+                next_ = await self._next(base.manifest, draft)
+                new, entry = next_.manifest, next_.entry
                 self._base = None  # until the answer is known
                 self._unknown.add(draft.commit)
                 seen, landed = await self._pointer.swap(base, new, self._landing(entry), draft.commit)
@@ -142,15 +188,20 @@ class RunWriter:
                 if landed:
                     break
                 self._check_lost(base, seen)
+                self._folding.forget()
                 base = seen
+            if seen.manifest.nonce != new.nonce:
+                self._folding.forget()  # somebody wrote on top, such as a collector's fence
             self._base = seen
-            self.objects.landed(new, entry.extents[0].key if entry.extents[0].key in new.inline else None)
-            kept = new.keys()
-            self.objects.drop({k: n for k, n in base.manifest.keys().items() if k not in kept}, new.inline)
+            crowded = {x.key for one in tail(new) for x in one.extents}
+            self.objects.landed(new, next_.rides, crowded)
+            self.objects.drop(next_.dropped, new.inline)
+            self._folding.landed(seen.manifest, rules_of(new.retention))
             return seen.manifest, entry
 
     async def settle(self) -> None:
         """Wait for what was started aside, and delete what waits for it."""
+        await self._folding.settle()
         await self.objects.settle()
         await self._sweeper.settle()
 
@@ -159,6 +210,7 @@ class RunWriter:
     async def _known(self) -> Base:
         if self._base is None:
             self._base = await self._pointer.read_existing()
+            self._folding.forget()
         return self._base
 
     def _check(self, base: Base) -> None:
@@ -222,8 +274,8 @@ class RunWriter:
         while True:
             base = await self._pointer.read()
             if base is None:
-                await self._prepare()
-                new = Manifest(self._run, 0, self._effects.new_id(), 1, self._writer)
+                rules = settled(None, self._rules, await self._prepare())
+                new = Manifest(self._run, 0, self._effects.new_id(), 1, self._writer, retention=rules)
                 self._check_expected(Base(new, ""), expect)
             elif base.manifest.status == "deleted":
                 raise RunDeletedError("the run was deleted; use another run id", run=self._run)
@@ -234,6 +286,7 @@ class RunWriter:
                     nonce=self._effects.new_id(),
                     epoch=base.manifest.epoch + 1,
                     writer=self._writer,
+                    retention=settled(base.manifest.retention, self._rules, None),
                 )
             seen, landed = await self._pointer.swap(base, new, self._taken(new.epoch))
             if landed:
@@ -246,26 +299,51 @@ class RunWriter:
 
     # ---- one commit
 
-    async def _next(self, manifest: Manifest, draft: Draft) -> tuple[Manifest, Entry]:
-        """Put the payload, unless it rides; return the manifest to commit over `manifest`."""
-        encoded, seq = draft.encoded, manifest.seq + 1
+    async def _next(self, manifest: Manifest, draft: Draft) -> Next:
+        """Put the payload, unless it rides or is there; return what to commit over `manifest`."""
+        riding: dict[str, bytes] = {}
+        if isinstance(draft.state, Again):
+            entry = await self._again(manifest, draft, draft.state.seq)
+        else:
+            entry = await self._new(manifest, draft, draft.state)
+            if len(draft.state.data) <= INLINE_BYTES:
+                riding[entry.extents[0].key] = draft.state.data
+        rules, now = rules_of(manifest.retention), entry.time
+        plan = plan_expiry((entry, *manifest.checkpoints), rules=rules, epoch=manifest.epoch, now=now)
+        new = replace(
+            manifest,
+            seq=entry.seq,
+            nonce=self._effects.new_id(),
+            checkpoints=plan.kept,
+            recent=(draft.commit, *manifest.recent)[:RECENT_COMMITS],
+            expired=merged((*ranges(plan.dropped, now, rules), *manifest.expired)),
+        )
+        new, fold = await self._folding.fold(new)
+        wanted = new.keys()
+        dropped = {k: n for gone in plan.dropped for k, n in owned(gone).items() if k not in wanted}
+        if fold is not None:
+            dropped |= {k: n for k, n in fold.dropped.items() if k not in wanted}
+        inline = {k: v for k, v in manifest.inline.items() if k in wanted and not self.objects.exists(k)}
+        return Next(replace(new, inline=inline | riding), entry, next(iter(riding), None), dropped)
+
+    async def _new(self, manifest: Manifest, draft: Draft, encoded: Encoded) -> Entry:
+        """Put a new state, or make room for it to ride; return its entry."""
+        seq = manifest.seq + 1
         extents = await self.objects.extents(seq, encoded.data)
-        rides = len(encoded.data) <= INLINE_BYTES
-        if rides:
+        if len(encoded.data) <= INLINE_BYTES:
             await self.objects.make_room(manifest, len(encoded.data))
         else:
             await self.objects.put(extents, encoded.data)
         parent = manifest.head
-        entry = Entry(
+        whole = await self.objects.digest(memoryview(encoded.data)) if len(extents) > 1 else extents[0].digest
+        return Entry(
             seq=seq,
             step=draft.step,
             commit=draft.commit,
             epoch=manifest.epoch,
             parent=parent.seq if parent else None,
             parent_digest=entry_digest(parent) if parent else None,
-            digest=extents[0].digest
-            if len(extents) == 1
-            else await self.objects.digest(memoryview(encoded.data)),
+            digest=whole,
             size=len(encoded.data),
             encoded_digest=encoded.encoded_digest,
             encoded_size=encoded.encoded_size,
@@ -277,20 +355,33 @@ class RunWriter:
             tags=draft.tags,
             metadata=draft.metadata,
             extents=extents,
+            origin=draft.origin,
         )
-        plan = plan_expiry((entry, *manifest.checkpoints), keep_last=self._keep_last, epoch=manifest.epoch)
-        new = replace(
-            manifest,
-            seq=seq,
-            nonce=self._effects.new_id(),
-            checkpoints=plan.kept,
-            recent=(draft.commit, *manifest.recent)[:RECENT_COMMITS],
+
+    async def _again(self, manifest: Manifest, draft: Draft, seq: int) -> Entry:
+        """Return the entry of a state that the run has already."""
+        old = await find(
+            self.pages, manifest, lambda one: one.seq == seq, lambda page: page.oldest <= seq <= page.newest
         )
-        wanted = new.keys()
-        inline = {k: v for k, v in manifest.inline.items() if k in wanted and not self.objects.exists(k)}
-        if rides:
-            inline[extents[0].key] = encoded.data
-        return replace(new, inline=inline), entry
+        parent = manifest.head
+        if old is None or parent is None:
+            raise CheckpointNotFoundError(
+                "the checkpoint has expired meanwhile; choose one that is retained", run=self._run, seq=seq
+            )
+        return replace(
+            old,
+            seq=manifest.seq + 1,
+            commit=draft.commit,
+            epoch=manifest.epoch,
+            parent=parent.seq,
+            parent_digest=entry_digest(parent),
+            time=self._effects.clock.now(),
+            tags=draft.tags,
+            metadata=draft.metadata,
+            origin=draft.origin,
+            hold=None,
+            notes={},
+        )
 
     def _landing(self, entry: Entry) -> Callable[[Manifest], bool]:
         def landed(manifest: Manifest) -> bool:

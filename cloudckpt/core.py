@@ -6,11 +6,13 @@ works on an engine and a loop of its own, and never closes what the parent uses.
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import os
 import threading
 import weakref
 from collections.abc import Callable, Coroutine
+from concurrent.futures import wait
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -19,11 +21,13 @@ from cloudckpt.commit import RunWriter
 from cloudckpt.effects import Effects
 from cloudckpt.errors import ClosedError
 from cloudckpt.objects import Objects
+from cloudckpt.retention import Retention
 from cloudckpt.runner import Runner, make_runner
+from cloudckpt.settings import Settings, read_settings
 from cloudckpt.storage.contract import Storage
 from cloudckpt.storage.latency import LatencyStorage
 from cloudckpt.storage.probe import ensure_probed
-from cloudckpt.storage.retry import RetryingStorage, RetryPolicy
+from cloudckpt.storage.retry import RetryingStorage, RetryPolicy, within
 from cloudckpt.sweep import Sweeper
 
 T = TypeVar("T")
@@ -37,7 +41,7 @@ class Core:
 
     Args:
         make: Makes the engine: once now, and again after a fork.
-        timeout: Seconds for which a request that failed in passing is tried again.
+        timeout: Seconds from the beginning of a call for which what failed in passing is tried again.
         latency: Seconds added before every request.
         clock: Where times come from.
         probed: True when the store needs no probe.
@@ -50,6 +54,7 @@ class Core:
         self._policy = RetryPolicy(deadline=timeout)
         self._latency = latency
         self._probed = probed
+        self._settings: Settings | None = None  # for runs that begin here; read once
         engine = make()
         self.url = engine.url
         self._runner = make_runner(blocking=engine.blocking, clock=clock)
@@ -65,20 +70,22 @@ class Core:
     def call(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine of the protocol and wait for it."""
         self.check_open(work)
-        return self._runner.call(work)
+        with within(self._policy, self.effects):
+            return self._runner.call(work)
 
     async def acall(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine of the protocol and await it."""
         self.check_open(work)
-        return await self._runner.acall(work)
+        with within(self._policy, self.effects):
+            return await self._runner.acall(work)
 
-    def writer(self, run_id: str, *, keep_last: int) -> RunWriter:
+    def writer(self, run_id: str, *, rules: Retention | None) -> RunWriter:
         """Return a new claim to write a run."""
         writer = RunWriter(
             self.storage,
             self.effects,
             run_id,
-            keep_last=keep_last,
+            rules=rules,
             policy=self._policy,
             prepare=self._prepare,
             sweeper=self._sweeper,
@@ -87,23 +94,32 @@ class Core:
         self._objects.add(writer.objects)
         return writer
 
-    async def _prepare(self) -> None:
+    async def _prepare(self) -> Retention | None:
         if not self._probed:
             await ensure_probed(self.storage, self.effects)
             self._probed = True
+        if self._settings is None:
+            self._settings = await read_settings(self.storage)
+        return self._settings.retention
 
     def close(self, *, timeout: float | None = None) -> None:
         """Let what runs started aside end, and close the engine. Safe to call twice."""
         if not self.closed:
-            self._runner.call(self._end(), timeout=timeout)
+            self.closed = True
+            wait(self._runner.abandoned, timeout)
+            with within(self._policy, self.effects):
+                self._runner.call(self._end(), timeout=timeout)
 
     async def aclose(self) -> None:
         """`close`, awaited."""
         if not self.closed:
-            await self._runner.acall(self._end())
+            self.closed = True
+            if self._runner.abandoned:
+                await asyncio.to_thread(wait, self._runner.abandoned)
+            with within(self._policy, self.effects):
+                await self._runner.acall(self._end())
 
     async def _end(self) -> None:
-        self.closed = True
         for objects in list(self._objects):
             await objects.settle()
         await self._sweeper.settle()

@@ -22,6 +22,7 @@ MAX_RUN_ID = 1024
 """Longest run id, in characters."""
 
 STORE_KEY = "cloudckpt.json"
+SETTINGS_KEY = "settings.json"
 MANIFESTS = "manifests/"
 OBJECTS = "objects/"
 PROBES = "probe/"
@@ -142,6 +143,27 @@ def object_key(run: str, seq: int, digest: str, attempt: str) -> str:
     return f"{objects_prefix(run)}{seq}-{digest}-{attempt}"
 
 
+def page_name(newest: int, digest: str, attempt: str) -> str:
+    """Return the name of a history object, see `page_key`.
+
+    Args:
+        newest: The highest seq in it.
+        digest: sha256 of the object's bytes, in hex.
+        attempt: Random hex, new for every try.
+    """
+    return f"h{newest}-{digest}-{attempt}"
+
+
+def page_key(run: str, name: str) -> str:
+    """Return the key of a history object: among the run's payloads, and written once as they are."""
+    return f"{objects_prefix(run)}{name}"
+
+
 def object_digest(key: str) -> str:
     """Return the sha256 that an object's key promises for the whole object."""
     return key.rpartition("/")[2].split("-")[1]
+
+
+def object_seq(key: str) -> int:
+    """Return the seq of the checkpoint that a payload object was written for."""
+    return int(key.rpartition("/")[2].split("-")[0])

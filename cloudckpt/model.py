@@ -1,9 +1,9 @@
 """The documents of the protocol as frozen values. Pure: no bytes, no I/O.
 
 Owns: `Manifest` and what it is made of. Invariants (held by `commit.py`,
-checked by `testing/invariants.py`): `checkpoints` is newest first with strictly
-falling seq; the first one's seq is the manifest's, once there is one; every key
-in `inline` is referred to by a retained checkpoint.
+checked by `testing/invariants.py`): `checkpoints`, and behind them `history`, are
+newest first with strictly falling seq; the first one's seq is the manifest's, once
+there is one; every key in `inline` is referred to by one of `checkpoints`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,9 @@ from typing import Any
 
 FORMAT_VERSION = 1
 """Version of manifests that this release writes, and the newest that it reads."""
+
+MOST_EXPIRED = 8
+"""How many ranges of expired checkpoints a manifest tells of."""
 
 RECENT_COMMITS = 32
 """How many of the newest commit ids a manifest keeps, for reading back one's own."""
@@ -30,6 +33,65 @@ class Extent:
     offset: int
     length: int
     digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The checkpoint that a rollback or a fork started from; `store` is a URL, None for the same store."""
+
+    run: str
+    seq: int
+    store: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """What keeps a checkpoint, or a whole run, from expiry and deletion until it is released."""
+
+    by: str
+    why: str
+    since: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Expired:
+    """Checkpoints `first` to `last` of which some expired, `time` of the last such commit, and the rule."""
+
+    first: int
+    last: int
+    time: datetime
+    rule: str
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A reference to an immutable history object, which holds older checkpoints or older such references.
+
+    Attributes:
+        name: Last part of its key, which has the sha256 of its bytes in it.
+        size: Bytes of the object.
+        level: 0 when it holds checkpoints, else one more than the pages that it holds.
+        count: Checkpoints in it and below.
+        held: How many of them are held.
+        newest, oldest: Their highest and lowest seq.
+        since, until: Their earliest and latest time.
+        steps: Their lowest and highest step, or None when none has one.
+        tags: Their tags, sorted; None when they are too many to tell.
+        stored: Bytes of payload that they refer to.
+    """
+
+    name: str
+    size: int
+    level: int
+    count: int
+    held: int
+    newest: int
+    oldest: int
+    since: datetime
+    until: datetime
+    steps: tuple[int, int] | None
+    tags: tuple[str, ...] | None
+    stored: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +114,8 @@ class Entry:
         commit: Id of the save; the same however often it was tried.
         epoch: The writer's epoch at the save.
         parent: seq of the checkpoint before it, or None for the first.
-        parent_digest: Digest of the parent's entry: a hash chain.
+        parent_digest: Digest of the parent's entry as it was saved: a hash chain. What may
+            change later (`tags`, `hold`, `notes`) is not covered.
         digest: sha256 of the stored payload (all extents, in order), in hex.
         size: Bytes of the stored payload.
         encoded_digest: sha256 of the encoded state before compression, in hex.
@@ -65,6 +128,9 @@ class Entry:
         tags: Names on this checkpoint.
         metadata: The caller's own, a mapping of strings to JSON values.
         extents: Where the payload is, in order.
+        origin: Where its state came from, when it was not saved by a step.
+        hold: What keeps it, if something does.
+        notes: What was said of it later, a mapping of strings to JSON values.
         extra: Fields that a newer release added; kept and written back.
     """
 
@@ -86,6 +152,9 @@ class Entry:
     tags: tuple[str, ...]
     metadata: Mapping[str, Any]
     extents: tuple[Extent, ...]
+    origin: Origin | None = None
+    hold: Hold | None = None
+    notes: Mapping[str, Any] = field(default_factory=dict)
     extra: Mapping[str, Any] = field(default_factory=dict)
     cached: bytes | None = field(default=None, init=False, compare=False, repr=False)
     """Its canonical JSON, once `format.py` has made it: a run's entries are written again and again."""
@@ -102,7 +171,13 @@ class Manifest:
         epoch: Number of the writer, from 1; a lower one can no longer commit.
         writer: Who holds that epoch.
         status: One of `STATUSES`.
-        checkpoints: The retained ones, newest first.
+        checkpoints: The newest of the retained ones, newest first.
+        history: Where the older retained ones are, newest first.
+        thinned: How many of the checkpoints in `history` the rules kept when they were last applied to it.
+        expired: What expired last, newest first (at most `MOST_EXPIRED`).
+        retention: The run's own rules as JSON and who set them ("store", "code" or "operator").
+        hold: What keeps the whole run, if something does.
+        notes: What was said of the run, a mapping of strings to JSON values.
         recent: Commit ids of seq, seq-1, ... (at most `RECENT_COMMITS`).
         inline: Object key to payload, for payloads that ride in the manifest
             because nobody who commits knows yet that their object exists.
@@ -118,6 +193,12 @@ class Manifest:
     checkpoints: tuple[Entry, ...] = ()
     recent: tuple[str, ...] = ()
     inline: Mapping[str, bytes] = field(default_factory=dict)
+    history: tuple[Page, ...] = ()
+    thinned: int = 0
+    expired: tuple[Expired, ...] = ()
+    retention: Mapping[str, Any] | None = None
+    hold: Hold | None = None
+    notes: Mapping[str, Any] = field(default_factory=dict)
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -136,7 +217,7 @@ class Manifest:
         return {x.key: self.inline[x.key] for x in extents if x.key in self.inline}
 
     def keys(self) -> dict[str, int]:
-        """Return the object keys that retained checkpoints refer to, with the bytes referred to."""
+        """Return the object keys that `checkpoints` (not `history`) refer to, with the bytes referred to."""
         found: dict[str, int] = {}
         for entry in self.checkpoints:
             for extent in entry.extents:
@@ -230,6 +311,9 @@ class CheckpointInfo:
     metadata: Mapping[str, Any]
     fingerprint: Mapping[str, str] | None
     inline: bool
+    origin: Origin | None = None
+    hold: Hold | None = None
+    notes: Mapping[str, Any] = field(default_factory=dict)
     measured: Size | None = field(default=None, compare=False, repr=False)
 
 
@@ -269,4 +353,7 @@ def describe(manifest: Manifest, entry: Entry) -> CheckpointInfo:
         metadata=dict(entry.metadata),
         fingerprint=None if entry.fingerprint is None else dict(entry.fingerprint),
         inline=any(x.key in manifest.inline for x in entry.extents),
+        origin=entry.origin,
+        hold=entry.hold,
+        notes=dict(entry.notes),
     )

@@ -8,7 +8,7 @@ the sweeper before the put of the same key ended.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
 
 from cloudckpt import keys
@@ -80,12 +80,13 @@ class Objects:
         """Whether this writer knows that a riding payload's object exists."""
         return key in self._known
 
-    def landed(self, manifest: Manifest, key: str | None = None) -> None:
+    def landed(self, manifest: Manifest, key: str | None = None, crowded: Collection[str] = ()) -> None:
         """Take note of a manifest that stands, and begin to put what should not ride for long.
 
         Args:
             manifest: What was committed, or found.
             key: The payload that this writer let ride in it, if it did.
+            crowded: Keys of the oldest payloads, which should not ride however small they are.
         """
         riding = manifest.riding()
         self._known &= riding.keys()
@@ -96,12 +97,23 @@ class Objects:
         total = sum(map(len, riding.values()))
         newest = len(next(reversed(riding.values()), b""))
         for one, data in riding.items():
-            if total + 2 * newest <= RIDE_BYTES:
+            if total + 2 * newest <= RIDE_BYTES and one not in crowded:
                 break
             total -= len(data)
-            if one not in self._behind and one not in self._known:
-                self._never.discard(one)
-                self._behind[one] = self._effects.spawn(self._put_behind(one, data))
+            self._start(one, data)
+
+    def _start(self, key: str, data: bytes) -> None:
+        if key not in self._behind and key not in self._known:
+            self._never.discard(key)
+            self._behind[key] = self._effects.spawn(self._put_behind(key, data))
+
+    async def ended(self, riding: Mapping[str, bytes]) -> None:
+        """Put the objects of payloads that ride in a manifest; what fails is told by `exists`."""
+        for key, data in riding.items():
+            self._start(key, data)
+        for key in riding:
+            if key in self._behind:
+                await _ended(self._behind[key])
 
     async def make_room(self, manifest: Manifest, size: int) -> None:
         """Return when a payload of `size` bytes may ride too: the oldest become objects first."""

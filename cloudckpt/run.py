@@ -24,11 +24,11 @@ from cloudckpt.commit import Draft, RunWriter
 from cloudckpt.core import Core
 from cloudckpt.errors import ClosedError, CorruptCheckpointError, DataError, InvalidInputError
 from cloudckpt.fingerprints import OnChange, check_fingerprint, check_on_change, compare
-from cloudckpt.format import MAX_INT, check_metadata, check_tags
+from cloudckpt.labels import MAX_INT, check_metadata, check_tags
 from cloudckpt.load import Loaded, load
 from cloudckpt.model import CheckpointInfo, Size, describe
 from cloudckpt.pointer import Base, read_base
-from cloudckpt.retention import check_keep_last
+from cloudckpt.retention import Retention
 
 T = TypeVar("T")
 
@@ -48,13 +48,13 @@ class Run:
         core: Core,
         run_id: str,
         *,
-        keep_last: int,
+        rules: Retention | None = None,
         fingerprint: Mapping[str, str] | None = None,
         intake: Intake | None = None,
     ) -> None:
         self.id = keys.check_run_id(run_id)
         self._core = core
-        self._keep_last = check_keep_last(keep_last)
+        self._rules = rules
         self._intake = intake or Intake()
         self._fingerprint = check_fingerprint(fingerprint)
         self._closed = False
@@ -110,7 +110,7 @@ class Run:
             if self._closed:
                 raise ClosedError("the run was closed; take a new one from store.run()", run=self.id)
             if self._writer is None:
-                self._writer = self._core.writer(self.id, keep_last=self._keep_last)
+                self._writer = self._core.writer(self.id, rules=self._rules)
             return self._writer
 
     # ---- loading
@@ -297,7 +297,7 @@ class Run:
             metadata=metadata,
             fingerprint=self._fingerprint,
             expect=None if expect is None else _whole("expect", expect),
-            encoded=taken.encoded,
+            state=taken.encoded,
         )
         return draft, taken.measured
 

@@ -18,12 +18,13 @@ from cloudckpt.core import Core
 from cloudckpt.errors import InvalidInputError
 from cloudckpt.load import list_runs
 from cloudckpt.model import RunInfo
-from cloudckpt.retention import KEEP_LAST, check_keep_last
+from cloudckpt.retention import Retention, chosen
 from cloudckpt.run import Run
 from cloudckpt.storage.contract import Storage
 from cloudckpt.storage.engines import engine_for
+from cloudckpt.storage.retry import DEADLINE, RetryPolicy
 
-TIMEOUT = 60.0
+TIMEOUT = DEADLINE
 
 
 def open(
@@ -31,7 +32,8 @@ def open(
     *,
     storage_options: Mapping[str, Any] | None = None,
     engine: str | None = None,
-    keep_last: int = KEEP_LAST,
+    keep_last: int | None = None,
+    retention: Retention | None = None,
     redact: Iterable[Rule] = (),
     max_state_bytes: int | None = None,
     timeout: float = TIMEOUT,
@@ -46,11 +48,15 @@ def open(
         storage_options: fsspec's own options for the file system (such as `key`, `secret`,
             `profile`, `endpoint_url`, `client_kwargs` for s3fs).
         engine: Name of the engine, where a URL has more than one.
-        keep_last: How many of a run's newest checkpoints are kept, from 1.
+        keep_last: How many of a run's newest checkpoints are kept, from 1: short for `retention`.
+        retention: Which checkpoints of a run are kept, unless an operator said so for the run. By
+            default what the store says (`Store.retention`), else ``Retention(keep_last=10)``.
         redact: What no run ever writes: paths such as ``**.api_key``, and regular expressions
             by `re.compile` for what may be in any text. See docs/state.md.
         max_state_bytes: Refuse a state that is larger than this before compression.
-        timeout: Seconds for which a request that failed in passing is tried again.
+        timeout: Seconds a call has: what fails in passing is tried again for so long, and one
+            request that stays without an answer is given up after a third of it. So a store that is
+            gone is told after this time, and at most two thirds more. See docs/stores.md.
         latency: Seconds added before every request, to try out a far store.
         clock: Where times come from; safety never depends on it.
         unsafe_single_writer: Take any other fsspec protocol, whose writes are not
@@ -61,16 +67,21 @@ def open(
         UnsupportedStoreError: No engine serves this URL, or its package is missing.
     """
     make = engine_for(
-        url, storage_options=storage_options, engine=engine, unsafe_single_writer=unsafe_single_writer
+        url,
+        storage_options=storage_options,
+        engine=engine,
+        patience=RetryPolicy(deadline=_seconds("timeout", timeout)).patience,
+        unsafe_single_writer=unsafe_single_writer,
     )
     return Store(
         make,
         keep_last=keep_last,
+        retention=retention,
         redact=redact,
         max_state_bytes=max_state_bytes,
-        timeout=_seconds("timeout", timeout),
-        latency=_seconds("latency", latency),
-        clock=clock or SystemClock(),
+        timeout=timeout,
+        latency=latency,
+        clock=clock,
         probed=unsafe_single_writer,
     )
 
@@ -82,16 +93,26 @@ def _seconds(name: str, value: float) -> float:
 
 
 class Store:
-    """A bucket prefix or a folder that holds runs. Made by `cloudckpt.open`; safe from any thread.
+    """A bucket prefix or a folder that holds runs. Safe from any thread.
 
-    A context manager (``with`` and ``async with``) that closes itself.
+    Made by `cloudckpt.open`, or of an engine of your own: docs/engines.md. A context
+    manager (``with`` and ``async with``) that closes itself.
+
+    Args:
+        make: Makes the engine: once now, and again in the child after a fork.
+        keep_last, retention, redact, max_state_bytes, timeout, latency, clock: As in `open`.
+        probed: True when the store need not be tried before its first run is created.
+
+    Raises:
+        InvalidInputError: An argument is not usable.
     """
 
     def __init__(
         self,
         make: Callable[[], Storage],
         *,
-        keep_last: int = KEEP_LAST,
+        keep_last: int | None = None,
+        retention: Retention | None = None,
         redact: Iterable[Rule] = (),
         max_state_bytes: int | None = None,
         timeout: float = TIMEOUT,
@@ -99,10 +120,20 @@ class Store:
         clock: Clock | None = None,
         probed: bool = False,
     ) -> None:
-        self._keep_last = check_keep_last(keep_last)
+        if not callable(make):
+            raise InvalidInputError(
+                "a store is made of a function that makes an engine; for a URL use cloudckpt.open", got=make
+            )
+        self._rules = chosen(keep_last, retention)
         self._redact = Rules(redact=redact).redact
         self._max_state_bytes = check_max_state_bytes(max_state_bytes)
-        self._core = Core(make, timeout=timeout, latency=latency, clock=clock or SystemClock(), probed=probed)
+        self._core = Core(
+            make,
+            timeout=_seconds("timeout", timeout),
+            latency=_seconds("latency", latency),
+            clock=clock or SystemClock(),
+            probed=probed,
+        )
         self.url = self._core.url
 
     def __repr__(self) -> str:
@@ -118,6 +149,7 @@ class Store:
         run_id: str,
         *,
         keep_last: int | None = None,
+        retention: Retention | None = None,
         fingerprint: Mapping[str, str] | None = None,
         exclude: Iterable[str] = (),
         redact: Iterable[Rule] = (),
@@ -127,7 +159,8 @@ class Store:
 
         Args:
             run_id: Any str of 1 to 1,024 characters.
-            keep_last: Another value than the store's, for this run.
+            keep_last: Another value than that of `open`, for this run.
+            retention: Other rules than those of `open`, for this run.
             fingerprint: From `cloudckpt.fingerprint`: saved with each checkpoint, compared on `load`.
             exclude: Paths of what is not saved: fields, which come back as their default, and
                 items of dicts, which come back absent. See docs/state.md.
@@ -143,7 +176,7 @@ class Store:
         return Run(
             self._core,
             run_id,
-            keep_last=self._keep_last if keep_last is None else keep_last,
+            rules=chosen(keep_last, retention) or self._rules,
             fingerprint=fingerprint,
             intake=Intake(rules, max_state_bytes=limit),
         )

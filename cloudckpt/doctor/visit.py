@@ -23,8 +23,8 @@ from cloudckpt.errors import (
     PreconditionFailedError,
     UnsupportedStoreError,
 )
-from cloudckpt.format import unseal
 from cloudckpt.model import FORMAT_VERSION
+from cloudckpt.sealed import unseal
 from cloudckpt.storage.contract import Storage, Stored
 from cloudckpt.storage.findings import Finding, Level, Samples, fault, ok, told, unknown, warning
 from cloudckpt.storage.probe import Verdict, probe

@@ -23,8 +23,8 @@ from cloudckpt.errors import (
     UnsupportedFormatError,
     UnsupportedStoreError,
 )
-from cloudckpt.format import seal, unseal
 from cloudckpt.model import FORMAT_VERSION
+from cloudckpt.sealed import seal, unseal
 from cloudckpt.storage.contract import Storage, Token
 
 RACERS = 4

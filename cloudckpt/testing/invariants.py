@@ -20,15 +20,18 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
+import zstandard
+
 from cloudckpt import keys
 from cloudckpt.codec import decode, encode
+from cloudckpt.entries import entry_digest
 from cloudckpt.errors import CloudckptError, OutcomeUnknownError
-from cloudckpt.format import decode_manifest, entry_digest
-from cloudckpt.model import CheckpointInfo, Entry, Extent, Manifest
+from cloudckpt.format import decode_manifest, decode_page
+from cloudckpt.model import CheckpointInfo, Entry, Extent, Manifest, Page
 from cloudckpt.retention import KEEP_LAST
 from cloudckpt.storage.contract import Storage
 
@@ -152,15 +155,35 @@ async def check_laws(storage: Storage, run: str, ledger: Ledger) -> Manifest | N
             raise LawBrokenError("L3", "the run is gone with all its saves", run=run)
         return None
     manifest = decode_manifest(stored.data, run)
-    _check_chain(manifest)
-    _check_acknowledged(manifest, ledger)
-    _check_counts(manifest, ledger)
-    _check_epochs(manifest, ledger)
-    _check_kept(manifest, ledger)
-    for entry in manifest.checkpoints:
+    older = [entry for page in manifest.history for entry in await _below(storage, manifest, page, ledger)]
+    whole = replace(manifest, checkpoints=(*manifest.checkpoints, *older))
+    if manifest.status != "deleted":
+        _check_chain(whole)
+        _check_acknowledged(whole, ledger)
+    _check_counts(whole, ledger)
+    _check_epochs(whole, ledger)
+    _check_kept(whole, ledger)
+    for entry in whole.checkpoints:
         payload = b"".join([await _part(storage, manifest, entry, extent) for extent in entry.extents])
         _check_payload(entry, payload)
     return manifest
+
+
+async def _below(storage: Storage, manifest: Manifest, page: Page, ledger: Ledger) -> list[Entry]:
+    """Return the checkpoints in a page of history and below it."""
+    key = keys.page_key(manifest.run, page.name)
+    stored = await storage.read(key)
+    if stored is None:
+        law = "L7" if key in ledger.deleted else "L1"
+        raise LawBrokenError(law, "an object of the history is missing", key=key)
+    if hashlib.sha256(stored.data).hexdigest() != keys.object_digest(key):
+        raise LawBrokenError("L1", "an object of the history is not what its key promises", key=key)
+    entries, pages = decode_page(zstandard.ZstdDecompressor().decompress(stored.data), manifest.run)
+    found = [*entries, *[entry for one in pages for entry in await _below(storage, manifest, one, ledger)]]
+    seqs = [entry.seq for entry in found]
+    if (len(found), seqs[0], seqs[-1]) != (page.count, page.newest, page.oldest):
+        raise LawBrokenError("L2", "a page is not what its reference says", key=key, seqs=seqs)
+    return found
 
 
 def _check_chain(manifest: Manifest) -> None:

@@ -103,7 +103,9 @@ def test_one_checkpoint_more_is_kept_than_was_asked_for(monkeypatch: Patch) -> N
     monkeypatch.setattr(
         commit,
         "plan_expiry",
-        lambda found, *, keep_last, epoch: right(found, keep_last=keep_last + 1, epoch=epoch),
+        lambda found, *, rules, **options: right(
+            found, rules=replace(rules, keep_last=rules.keep_last + 1), **options
+        ),
     )
     assert not agrees()
 

@@ -157,9 +157,9 @@ def test_deleting_what_expires_before_the_commit_landed(monkeypatch: Patch) -> N
     right = RunWriter._next
 
     async def early(self: RunWriter, manifest: Any, draft: Any) -> Any:
-        new, entry = await right(self, manifest, draft)
-        await self.objects._storage.delete(sorted(manifest.keys().keys() - new.keys().keys()))
-        return new, entry
+        found = await right(self, manifest, draft)
+        await self.objects._storage.delete(sorted(manifest.keys().keys() - found.manifest.keys().keys()))
+        return found
 
     monkeypatch.setattr(RunWriter, "_next", early)
     assert first_broken() == "L7"
@@ -175,7 +175,7 @@ def test_expiring_the_checkpoint_that_the_writer_started_from(monkeypatch: Patch
     monkeypatch.setattr(
         commit,
         "plan_expiry",
-        lambda entries, *, keep_last, epoch: right(entries, keep_last=keep_last, epoch=0),
+        lambda entries, **options: right(entries, **{**options, "epoch": 0}),
     )
     assert first_broken() == "L7"
 

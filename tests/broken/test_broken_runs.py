@@ -153,7 +153,7 @@ def test_a_claim_without_a_guard_fences_its_own_threads(monkeypatch: Patch) -> N
     def unguarded(self: Run) -> RunWriter:
         if self._writer is None:
             time.sleep(0.001)
-            self._writer = self._core.writer(self.id, keep_last=self._keep_last)
+            self._writer = self._core.writer(self.id, rules=self._rules)
         return self._writer
 
     monkeypatch.setattr(Run, "_claimed", unguarded)

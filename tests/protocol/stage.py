@@ -27,6 +27,7 @@ from cloudckpt.errors import (
 from cloudckpt.format import decode_manifest, encode_manifest
 from cloudckpt.load import load
 from cloudckpt.model import Manifest
+from cloudckpt.retention import Retention
 from cloudckpt.storage.contract import Data, Page, Storage, Stored, Token
 from cloudckpt.storage.memory import MemoryStorage
 from cloudckpt.storage.retry import RetryingStorage, RetryPolicy
@@ -158,7 +159,9 @@ class Stage:
     def claim(self, effects: Effects) -> RunWriter:
         """Return a new claim to write the run."""
         storage = self.storage(effects)
-        return RunWriter(storage, effects, RUN, keep_last=KEEP_LAST, policy=self.policy, prepare=_nothing)
+        return RunWriter(
+            storage, effects, RUN, rules=Retention(keep_last=KEEP_LAST), policy=self.policy, prepare=_nothing
+        )
 
     def _check(self) -> None:
         if self.network.writes != self._checked:
@@ -197,7 +200,7 @@ def writer(name: str, saves: int, *, times: int = 1) -> Callable[[Stage, Effects
 
 
 async def _save(stage: Stage, claim: RunWriter, name: str, n: int, epoch: int) -> None:
-    draft = Draft(commit=f"{name}{n}", encoded=ENCODED[name, n])
+    draft = Draft(commit=f"{name}{n}", state=ENCODED[name, n])
     with _going_on(), stage.ledger.asking(STATES[name, n], commit=draft.commit, epoch=epoch) as told:
         told((await claim.save(draft))[1])
 

@@ -20,7 +20,8 @@ from cloudckpt import keys
 from cloudckpt.codec import Encoded
 from cloudckpt.commit import Draft
 from cloudckpt.errors import CorruptCheckpointError, DataError, UnsupportedFormatError
-from cloudckpt.format import decode_manifest, encode_manifest, seal, unseal
+from cloudckpt.format import decode_manifest, encode_manifest
+from cloudckpt.sealed import seal, unseal
 from cloudckpt.model import FORMAT_VERSION
 from cloudckpt.run import Run
 from cloudckpt.storage.memory import MemoryStorage
@@ -321,7 +322,7 @@ def test_intact_bytes_that_are_no_state_are_named_too(
     world: World, data: bytes, error: type[DataError]
 ) -> None:
     """They hash right, so only a fault of a writer, or a newer one, makes them."""
-    claim = world.store._core.writer(RUN, keep_last=10)
+    claim = world.store._core.writer(RUN, rules=None)
     by_hand(claim.save(Draft("c", Encoded(data, 1, "0" * 64, "msgpack+zstd/1", None, None))))
     with pytest.raises(error) as caught:
         world.run.load()

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from cloudckpt import keys, objects, runner, sweep
+from cloudckpt.entries import entry_digest
 from cloudckpt.errors import (
     ConflictError,
     CorruptCheckpointError,
@@ -19,9 +20,11 @@ from cloudckpt.errors import (
     RunDeletedError,
     StorageError,
 )
-from cloudckpt.format import decode_manifest, encode_manifest, entry_digest, seal, unseal
+from cloudckpt.format import decode_manifest, encode_manifest
 from cloudckpt.model import Entry, Manifest
+from cloudckpt.retention import Retention
 from cloudckpt.run import Run
+from cloudckpt.sealed import seal, unseal
 from cloudckpt.store import Store
 from cloudckpt.testing.driver import by_hand
 from tests.protocol.scripted import AtOnce, OwnTime, ScriptedStorage, failing
@@ -119,7 +122,8 @@ def test_a_store_is_probed_before_its_first_run_only(storage: ScriptedStorage, s
     storage.calls.clear()
     Store(lambda: storage).run("three").save(1)
     assert [call for call in storage.calls if not call[1].startswith(keys.MANIFESTS)] == [
-        ("read", keys.STORE_KEY)
+        ("read", keys.STORE_KEY),
+        ("read", keys.SETTINGS_KEY),
     ]
     storage.calls.clear()
     Store(lambda: storage).run("three").save(1)
@@ -142,7 +146,7 @@ def test_no_two_manifests_are_the_same_bytes(run: Run, storage: ScriptedStorage)
     """A token of content would come back otherwise, and a stale write would be taken for a fresh one."""
     for _ in range(5):
         run.save({"n": 1})
-        run = Run(run._core, RUN, keep_last=3)
+        run = Run(run._core, RUN, rules=Retention(keep_last=3))
     assert len(set(storage.bodies)) == len(storage.bodies)
 
 
@@ -150,14 +154,14 @@ def test_fields_that_a_newer_release_added_survive_a_save(run: Run, storage: Scr
     """An old worker in a rolling deploy must not strip them."""
     document = unseal(encode_manifest(stands(storage)))
     document["lease"] = {"until": 5}
-    document["checkpoints"][0]["hold"] = "audit"
+    document["checkpoints"][0]["mood"] = "calm"
     by_hand(storage.inner.delete([KEY]))
     by_hand(storage.inner.put(KEY, seal(document)))
-    late = Run(run._core, RUN, keep_last=3)
+    late = Run(run._core, RUN, rules=Retention(keep_last=3))
     late.save({"n": 2})
     manifest = stands(storage)
     assert manifest.extra == {"lease": {"until": 5}}
-    assert [entry.extra for entry in manifest.checkpoints] == [{}, {"hold": "audit"}]
+    assert [entry.extra for entry in manifest.checkpoints] == [{}, {"mood": "calm"}]
 
 
 def test_a_payload_of_several_parts(
@@ -170,7 +174,7 @@ def test_a_payload_of_several_parts(
     extents = stands(storage).checkpoints[0].extents
     assert len({x.key for x in extents}) == len(extents) == 3
     assert [x.length for x in extents[:2]] == [15_000, 15_000]
-    for reader in (run, Run(run._core, RUN, keep_last=3)):
+    for reader in (run, Run(run._core, RUN, rules=Retention(keep_last=3))):
         assert reader.load() == state
     for n in range(3):
         run.save({"n": n})
@@ -278,7 +282,7 @@ def test_a_save_that_finds_no_room_fails_and_the_next_one_goes_on(run: Run, stor
         run.save(blob(25_000))
     storage.puts.clear()
     assert run.save(blob(25_000)).seq == 4
-    assert Run(run._core, RUN, keep_last=3).load(seq=3)
+    assert Run(run._core, RUN, rules=Retention(keep_last=3)).load(seq=3)
 
 
 @pytest.mark.usefixtures("at_once")
@@ -325,4 +329,4 @@ def test_a_sweep_that_fails_is_nobodys_failure(
     for _ in range(5):
         run.save(blob())
     run.close()
-    assert Run(run._core, RUN, keep_last=3).load()
+    assert Run(run._core, RUN, rules=Retention(keep_last=3)).load()

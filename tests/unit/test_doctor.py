@@ -26,8 +26,8 @@ from cloudckpt.errors import (
     ThrottledError,
     UnsupportedStoreError,
 )
-from cloudckpt.format import seal
 from cloudckpt.runner import DirectRunner, drive
+from cloudckpt.sealed import seal
 from cloudckpt.storage.contract import Data, Page, Stored, Token
 from cloudckpt.storage.findings import Finding, Level, Samples, warning
 from cloudckpt.storage.memory import MemoryStorage

@@ -12,18 +12,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cloudckpt.entries import entry_digest
 from cloudckpt.errors import CorruptCheckpointError, InvalidInputError, UnsupportedFormatError
-from cloudckpt.format import (
-    MAX_INT,
-    canonical,
-    check_metadata,
-    decode_manifest,
-    encode_manifest,
-    entry_digest,
-    seal,
-    unseal,
+from cloudckpt.format import decode_manifest, decode_page, encode_branch, encode_leaf, encode_manifest
+from cloudckpt.labels import MAX_INT, check_metadata
+from cloudckpt.model import (
+    FORMAT_VERSION,
+    STATUSES,
+    Entry,
+    Expired,
+    Extent,
+    Hold,
+    Manifest,
+    Origin,
+    Page,
+    Writer,
 )
-from cloudckpt.model import FORMAT_VERSION, STATUSES, Entry, Extent, Manifest, Writer
+from cloudckpt.sealed import canonical, seal, unseal
 
 AT = datetime(2030, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
 DIGEST = "ab" * 32
@@ -69,6 +74,16 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
     max_leaves=8,
 )
+HOLDS = st.builds(Hold, TEXTS, TEXTS, TIMES)
+PAGES = st.builds(
+    Page,
+    name=TEXTS,
+    **dict.fromkeys(("size", "level", "count", "held", "newest", "oldest", "stored"), st.integers(0)),
+    since=TIMES,
+    until=TIMES,
+    steps=st.none() | st.tuples(st.integers(0), st.integers(0)),
+    tags=st.none() | st.lists(TEXTS, max_size=3).map(tuple),
+)
 EXTENTS = st.builds(Extent, TEXTS, st.integers(0), st.integers(0), TEXTS)
 ENTRIES = st.builds(
     Entry,
@@ -84,6 +99,9 @@ ENTRIES = st.builds(
     tags=st.lists(TEXTS, max_size=3).map(tuple),
     metadata=st.dictionaries(TEXTS, JSON, max_size=3),
     extents=st.lists(EXTENTS, max_size=3).map(tuple),
+    origin=st.none() | st.builds(Origin, TEXTS, st.integers(1), st.none() | TEXTS),
+    hold=st.none() | HOLDS,
+    notes=st.dictionaries(TEXTS, JSON, max_size=2),
     extra=st.dictionaries(TEXTS.map(lambda text: f"new-{text}"), JSON, max_size=2),
 )
 MANIFESTS = st.builds(
@@ -97,6 +115,11 @@ MANIFESTS = st.builds(
     checkpoints=st.lists(ENTRIES, max_size=3).map(tuple),
     recent=st.lists(TEXTS, max_size=4).map(tuple),
     inline=st.dictionaries(TEXTS, st.binary(max_size=20), max_size=2),
+    history=st.lists(PAGES, min_size=1, max_size=3).map(tuple),
+    expired=st.lists(st.builds(Expired, st.integers(1), st.integers(1), TIMES, TEXTS), max_size=2).map(tuple),
+    retention=st.none() | st.dictionaries(TEXTS, JSON, max_size=2),
+    hold=st.none() | HOLDS,
+    notes=st.dictionaries(TEXTS, JSON, max_size=2),
     extra=st.dictionaries(TEXTS.map(lambda text: f"new-{text}"), JSON, max_size=2),
 )
 
@@ -205,10 +228,21 @@ def test_a_sealed_text_that_is_no_object_is_damage(body: bytes) -> None:
         unseal(sealed)
 
 
-def test_an_entry_digest_covers_every_field() -> None:
+@given(st.lists(ENTRIES, max_size=3), st.lists(PAGES, max_size=3))
+def test_a_page_of_history_comes_back_equal(entries: list[Entry], pages: list[Page]) -> None:
+    assert decode_page(encode_leaf("r", entries), "r") == (tuple(entries), ())
+    assert decode_page(encode_branch("r", pages), "r") == ((), tuple(pages))
+    with pytest.raises(CorruptCheckpointError, match="another run"):
+        decode_page(encode_leaf("r", entries), "s")
+
+
+def test_an_entry_digest_covers_every_field_that_may_not_change_later() -> None:
     """The hash chain would not show an edit of a field that it leaves out."""
+    later = {"tags": ("t",), "hold": Hold("me", "audit", AT), "notes": {"a": 1}}
+    assert entry_digest(replace(ENTRY, **later)) == entry_digest(ENTRY)
+    assert entry_digest(replace(ENTRY, origin=Origin("other", 1))) != entry_digest(ENTRY)
     seen = {entry_digest(ENTRY)}
-    names = [field.name for field in fields(Entry) if field.init]
+    names = [field.name for field in fields(Entry) if field.init and field.name not in {*later, "origin"}]
     for name in names:
         value = getattr(ENTRY, name)
         other = {

@@ -13,8 +13,9 @@ import pytest
 
 from cloudckpt import keys
 from cloudckpt.codec import encode
+from cloudckpt.entries import entry_digest
 from cloudckpt.errors import FencedError, OutcomeUnknownError, StorageError
-from cloudckpt.format import decode_manifest, encode_manifest, entry_digest
+from cloudckpt.format import decode_manifest, encode_manifest
 from cloudckpt.model import Manifest
 from cloudckpt.storage.memory import MemoryStorage
 from cloudckpt.store import Store

@@ -10,6 +10,7 @@ import pytest
 
 from cloudckpt import keys, load, objects, runner, sweep
 from cloudckpt.errors import CheckpointNotFoundError, CorruptCheckpointError, InvalidInputError
+from cloudckpt.retention import Retention
 from cloudckpt.run import Run
 from cloudckpt.storage.memory import PAGE_ROWS
 from cloudckpt.store import Store
@@ -115,7 +116,7 @@ def between(storage: ScriptedStorage, act: Callable[[], Any], times: int = 1) ->
 
 def test_what_expires_under_a_load_is_loaded_anew(store: Store, storage: ScriptedStorage) -> None:
     """The writer deletes an object that the reader is about to ask for: no damage, just an old manifest."""
-    writer = Run(Store(storage.again)._core, RUN, keep_last=1)
+    writer = Run(Store(storage.again)._core, RUN, rules=Retention(keep_last=1))
     writer.save({"n": 0, "blob": blob()})
 
     def step() -> None:
@@ -131,7 +132,7 @@ def test_what_expires_under_a_load_is_loaded_anew(store: Store, storage: Scripte
 
 
 def test_a_load_that_is_overtaken_again_and_again_ends(store: Store, storage: ScriptedStorage) -> None:
-    writer = Run(Store(storage.again)._core, RUN, keep_last=1)
+    writer = Run(Store(storage.again)._core, RUN, rules=Retention(keep_last=1))
     writer.save(blob())
     between(storage, lambda: [writer.save(blob()) for _ in range(2)], times=1000)
     with pytest.raises(CorruptCheckpointError):

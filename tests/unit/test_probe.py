@@ -19,7 +19,7 @@ from cloudckpt.errors import (
     UnsupportedFormatError,
     UnsupportedStoreError,
 )
-from cloudckpt.format import seal, unseal
+from cloudckpt.sealed import seal, unseal
 from cloudckpt.storage.contract import Data, Token
 from cloudckpt.storage.memory import MemoryStorage
 from cloudckpt.store import Store

@@ -15,6 +15,7 @@ import cloudckpt
 from cloudckpt.errors import ClosedError, InvalidInputError
 from cloudckpt.format import decode_manifest
 from cloudckpt.keys import manifest_key
+from cloudckpt.retention import Retention
 from cloudckpt.storage.memory import MemoryStorage
 from cloudckpt.store import Store
 from cloudckpt.testing.driver import by_hand
@@ -43,7 +44,9 @@ def test_a_store_shows_its_url(url: str) -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        *({"keep_last": bad} for bad in (0, -1, 1.5, "3", None, True)),
+        *({"keep_last": bad} for bad in (0, -1, 1.5, "3", True)),
+        {"retention": 3},
+        {"retention": Retention(), "keep_last": 3},
         *(
             {name: bad}
             for name in ("timeout", "latency")

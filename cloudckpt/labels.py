@@ -1,0 +1,86 @@
+"""What a caller may write beside a state: metadata, notes and tags. Pure.
+
+Owns: which values come back from JSON, in any language, as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from cloudckpt.errors import InvalidInputError
+from cloudckpt.keys import check_text
+
+MAX_TAG = 128
+"""Characters of a tag."""
+
+MAX_INT = 2**63 - 1
+"""Largest whole number in a manifest, either way from zero: other languages' JSON reads no more."""
+
+
+def check_metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return a copy of `metadata` that comes back from JSON as it is.
+
+    Raises:
+        InvalidInputError: A key is no str, or a value is not plain JSON; names the path.
+    """
+    if metadata is None:
+        return {}
+    if not isinstance(metadata, Mapping):
+        raise InvalidInputError("metadata must be a mapping", got=type(metadata).__name__)
+    try:
+        return {
+            _check_key(key, "metadata"): _checked(item, f"metadata.{key}") for key, item in metadata.items()
+        }
+    except RecursionError as error:
+        raise InvalidInputError(
+            "metadata is nested too deeply, or holds itself; put it in the state"
+        ) from error
+
+
+def _check_key(key: object, path: str) -> str:
+    if not isinstance(key, str):
+        raise InvalidInputError("keys of metadata must be str", path=path, got=type(key).__name__)
+    return check_text(key, path)
+
+
+def _checked(value: Any, path: str) -> Any:
+    if value is None or type(value) is bool:
+        return value
+    if type(value) is str:
+        return check_text(value, path)
+    if type(value) is int:
+        if abs(value) > MAX_INT:
+            raise InvalidInputError(
+                "metadata can't hold a whole number over 64 bits; make it a str", path=path
+            )
+        return value
+    if type(value) is float:
+        if value - value != 0:  # NaN and the infinities, which JSON lacks
+            raise InvalidInputError("metadata can't hold a float that is not finite", path=path)
+        return value
+    if type(value) is list:
+        return [_checked(item, f"{path}[{i}]") for i, item in enumerate(value)]
+    if type(value) is dict:
+        return {_check_key(key, path): _checked(item, f"{path}.{key}") for key, item in value.items()}
+    raise InvalidInputError(
+        "metadata holds plain JSON values only; put the rest in the state",
+        path=path,
+        got=type(value).__name__,
+    )
+
+
+def check_tags(tags: Iterable[str]) -> tuple[str, ...]:
+    """Return the tags, each once.
+
+    Raises:
+        InvalidInputError: They are no list, or one is no str that can be a tag.
+    """
+    if isinstance(tags, str | bytes) or not isinstance(tags, Iterable):
+        raise InvalidInputError("tags must be a list or tuple of str", got=tags)
+    found = list(tags)
+    for tag in found:
+        if not isinstance(tag, str) or not 0 < len(tag) <= MAX_TAG:
+            raise InvalidInputError(f"a tag must be a str of 1 to {MAX_TAG} characters", got=tag)
+        check_text(tag, "tags")
+    return tuple(dict.fromkeys(found))
