@@ -18,11 +18,11 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 from cloudckpt.codec import Encoded
+from cloudckpt.drafts import Again, Draft, Next
 from cloudckpt.effects import Effects
 from cloudckpt.entries import entry_digest
 from cloudckpt.errors import (
@@ -33,7 +33,7 @@ from cloudckpt.errors import (
     StaleStateError,
 )
 from cloudckpt.folding import Folding, merged, owned, ranges, tail
-from cloudckpt.model import RECENT_COMMITS, Entry, Manifest, Origin, Writer
+from cloudckpt.model import RECENT_COMMITS, Entry, Manifest, Writer
 from cloudckpt.objects import Objects
 from cloudckpt.pages import Pages, find
 from cloudckpt.pointer import Base, Pointer
@@ -44,51 +44,6 @@ from cloudckpt.sweep import Sweeper
 
 INLINE_BYTES = 32 * 1024
 """A payload of at most this many bytes rides in the manifest."""
-
-
-@dataclass(frozen=True, slots=True)
-class Again:
-    """The state of a retained checkpoint, which becomes the newest once more."""
-
-    seq: int
-
-
-@dataclass(frozen=True, slots=True)
-class Draft:
-    """A save as its caller asked for it.
-
-    Attributes:
-        commit: Its id, the same however often it is tried.
-        state: What is saved.
-        origin: Where the state came from, when it was not saved by a step.
-        expect: The seq that must be the newest.
-    """
-
-    commit: str
-    state: Encoded | Again
-    origin: Origin | None = None
-    step: int | None = None
-    tags: tuple[str, ...] = ()
-    metadata: Mapping[str, Any] = field(default_factory=dict)
-    fingerprint: Mapping[str, str] | None = None
-    expect: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Next:
-    """What a save would commit.
-
-    Attributes:
-        manifest: The whole.
-        entry: The new checkpoint in it.
-        rides: Key of its payload, when it rides.
-        dropped: Keys of objects that nothing refers to once it has landed, with their bytes.
-    """
-
-    manifest: Manifest
-    entry: Entry
-    rides: str | None
-    dropped: Mapping[str, int]
 
 
 class RunWriter:
@@ -198,6 +153,13 @@ class RunWriter:
             self.objects.drop(next_.dropped, new.inline)
             self._folding.landed(seen.manifest, rules_of(new.retention))
             return seen.manifest, entry
+
+    async def adopt(self, base: Base) -> None:
+        """Go on from a manifest that this process changed without saving, such as by a tag."""
+        async with self._lock:
+            if base.manifest.epoch == self._epoch:
+                self._base = base
+                self._folding.forget()
 
     async def settle(self) -> None:
         """Wait for what was started aside, and delete what waits for it."""
@@ -309,7 +271,9 @@ class RunWriter:
             if len(draft.state.data) <= INLINE_BYTES:
                 riding[entry.extents[0].key] = draft.state.data
         rules, now = rules_of(manifest.retention), entry.time
-        plan = plan_expiry((entry, *manifest.checkpoints), rules=rules, epoch=manifest.epoch, now=now)
+        plan = plan_expiry(
+            (entry, *manifest.checkpoints), rules=rules, epoch=manifest.epoch, now=now, hold=manifest.hold
+        )
         new = replace(
             manifest,
             seq=entry.seq,

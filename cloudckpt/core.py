@@ -16,6 +16,7 @@ from concurrent.futures import wait
 from contextlib import suppress
 from typing import Any, TypeVar
 
+from cloudckpt.access import Access
 from cloudckpt.clock import Clock
 from cloudckpt.commit import RunWriter
 from cloudckpt.effects import Effects
@@ -93,6 +94,10 @@ class Core:
 
         self._objects.add(writer.objects)
         return writer
+
+    def access(self, run_id: str) -> Access:
+        """Return a run as an operator has it."""
+        return Access(self.storage, self.effects, run_id, self._policy, self._sweeper)
 
     async def _prepare(self) -> Retention | None:
         if not self._probed:

@@ -13,7 +13,7 @@ from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
-from cloudckpt.model import Entry, Expired, Extent, Hold, Origin, Page
+from cloudckpt.model import Entry, Expired, Extent, Hold, Origin, Page, Tombstone
 from cloudckpt.sealed import canonical
 
 T = TypeVar("T")
@@ -146,6 +146,17 @@ def hold_in(item: list[Any]) -> Hold:
     """Return the hold of its JSON; raises as `entry_in`."""
     by, why, since = item
     return Hold(str_in(by), str_in(why), time_in(since))
+
+
+def tombstone_out(tombstone: Tombstone) -> list[str]:
+    """Return a tombstone as JSON."""
+    return [tombstone.by, tombstone.why, time_out(tombstone.time), tombstone.digest]
+
+
+def tombstone_in(item: list[Any]) -> Tombstone:
+    """Return the tombstone of its JSON; raises as `entry_in`."""
+    by, why, time, digest = item
+    return Tombstone(str_in(by), str_in(why), time_in(time), str_in(digest))
 
 
 def expired_out(expired: Expired) -> list[Any]:

@@ -92,7 +92,7 @@ async def thin(
     The manifest's own checkpoints are looked at and left alone. Reads every page once,
     and puts those in which something expired anew.
     """
-    planner = Planner(rules, epoch=manifest.epoch, now=now)
+    planner = Planner(rules, epoch=manifest.epoch, now=now, hold=manifest.hold)
     walk = Walk(pages, manifest, ahead=READS_AT_ONCE)
     leaves: list[Page] = []
     waiting: list[Entry] = []
@@ -205,7 +205,11 @@ class Folding:
         count = sum(page.count for page in manifest.history)
         if tail(manifest, WINDOW_BYTES):
             self._work = self._effects.spawn(self._aside(manifest, None))
-        elif count > manifest.thinned * 5 // 4 + SLACK and (rules.keep_last or 0) < count:
+        elif (
+            manifest.hold is None
+            and count > manifest.thinned * 5 // 4 + SLACK
+            and (rules.keep_last or 0) < count
+        ):
             self._work = self._effects.spawn(self._aside(manifest, rules))
 
     async def _aside(self, manifest: Manifest, rules: Retention | None) -> None:

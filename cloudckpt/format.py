@@ -27,10 +27,12 @@ from cloudckpt.entries import (
     str_in,
     time_in,
     time_out,
+    tombstone_in,
+    tombstone_out,
 )
 from cloudckpt.errors import CorruptCheckpointError, UnsupportedFormatError
 from cloudckpt.model import FORMAT_VERSION, STATUSES, Entry, Manifest, Page, Writer
-from cloudckpt.sealed import canonical, sealed, unseal
+from cloudckpt.sealed import DIGEST, canonical, sealed, unseal
 
 _MANIFEST_FIELDS = frozenset(f.name for f in fields(Manifest)) - {"extra"} | {"format"}
 
@@ -63,6 +65,11 @@ def encode_manifest(manifest: Manifest) -> bytes:
     return sealed(_canonical_object(fields, ready))
 
 
+def manifest_digest(manifest: Manifest) -> str:
+    """Return the digest that the manifest's document starts with."""
+    return encode_manifest(manifest)[DIGEST].decode()
+
+
 def _rare(manifest: Manifest) -> dict[str, Any]:
     """Return the fields that most manifests do without."""
     found: dict[str, Any] = {}
@@ -77,6 +84,8 @@ def _rare(manifest: Manifest) -> dict[str, Any]:
         found["hold"] = hold_out(manifest.hold)
     if manifest.notes:
         found["notes"] = dict(manifest.notes)
+    if manifest.tombstone is not None:
+        found["tombstone"] = tombstone_out(manifest.tombstone)
     return found
 
 
@@ -145,6 +154,7 @@ def _manifest_in(document: dict[str, Any]) -> Manifest:
         retention=optional(dict, document.get("retention")),
         hold=optional(hold_in, document.get("hold")),
         notes=dict(document.get("notes", ())),
+        tombstone=optional(tombstone_in, document.get("tombstone")),
         extra={key: value for key, value in document.items() if key not in _MANIFEST_FIELDS},
     )
 

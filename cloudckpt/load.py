@@ -11,22 +11,18 @@ from dataclasses import dataclass
 from functools import partial
 
 from cloudckpt import keys
+from cloudckpt.access import REREADS
 from cloudckpt.effects import Effects, gather, sha256
-from cloudckpt.errors import (
-    CheckpointNotFoundError,
-    CorruptCheckpointError,
-    DataError,
-    InvalidInputError,
-    RunDeletedError,
-)
+from cloudckpt.errors import CorruptCheckpointError, DataError, InvalidInputError
 from cloudckpt.format import decode_manifest
+from cloudckpt.history import Which, choose
 from cloudckpt.model import Entry, Extent, Manifest, RunInfo
 from cloudckpt.objects import PARTS_AT_ONCE
+from cloudckpt.pages import Pages, Walk
 from cloudckpt.pointer import Base, read_base
 from cloudckpt.storage.contract import Listed, Storage
 
-REREADS = 3
-"""How often a load starts again when a writer expires what it is reading."""
+NEWEST = Which()
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +47,7 @@ async def load(
     effects: Effects,
     run: str,
     *,
-    seq: int | None = None,
+    which: Which = NEWEST,
     fallback: bool = False,
     base: Base | None = None,
 ) -> Loaded | None:
@@ -61,7 +57,7 @@ async def load(
         storage: The store.
         effects: Time, chance and concurrency.
         run: The run's id.
-        seq: Which checkpoint; None for the newest.
+        which: Which checkpoint.
         fallback: Go back to the newest intact checkpoint when the wanted one is damaged.
         base: The manifest, when the caller has just read it: then it is not read twice.
 
@@ -70,52 +66,28 @@ async def load(
 
     Raises:
         CorruptCheckpointError: Damage; names the newest intact checkpoint.
-        CheckpointNotFoundError: There is no `seq`.
+        CheckpointNotFoundError: There is no such one.
         RunDeletedError: The run has a tombstone.
     """
     for again in range(REREADS + 1):
         base = base or await read_base(storage, run)
         if base is None:
             return None
-        entry = choose(base.manifest, seq)
-        if entry is None:
-            return None
+        entry = None
         try:
+            entry = await choose(Pages(storage, effects, run), base.manifest, which)
+            if entry is None:
+                return None
             return Loaded(base.manifest, entry, await read_payload(storage, effects, base.manifest, entry))
         except CorruptCheckpointError as error:
             newer = await read_base(storage, run)
             if newer is not None and newer.token != base.token and again < REREADS:
-                base = newer  # a writer went on, and may have expired what was being read
+                base = newer  # somebody went on, and may have expired what was being read
                 continue
+            if entry is None:
+                raise  # the history is damaged, and nobody knows what the wanted one is
             return await _older(storage, effects, base.manifest, entry, error, fallback=fallback)
     raise AssertionError("unreachable")
-
-
-def choose(manifest: Manifest, seq: int | None) -> Entry | None:
-    """Return the entry that `seq` names, or None when the newest is wanted of a run that has none.
-
-    Raises:
-        CheckpointNotFoundError: There is no `seq`.
-        InvalidInputError: `seq` is no whole number from 1.
-        RunDeletedError: The run has a tombstone.
-    """
-    if manifest.status == "deleted":
-        raise RunDeletedError("the run was deleted; there is nothing to load", run=manifest.run)
-    if seq is None:
-        return manifest.head
-    if type(seq) is not int or seq < 1:
-        raise InvalidInputError("seq must be a whole number from 1", got=seq)
-    for entry in manifest.checkpoints:
-        if entry.seq == seq:
-            return entry
-    raise CheckpointNotFoundError(
-        "the checkpoint has expired; load one that is retained"
-        if seq <= manifest.seq
-        else "the run has no such checkpoint yet; load one that is retained",
-        run=manifest.run,
-        seq=seq,
-        retained=[entry.seq for entry in manifest.checkpoints],
-    )
 
 
 async def _older(
@@ -129,10 +101,18 @@ async def _older(
 ) -> Loaded:
     """Find the newest intact checkpoint other than `wanted`: return it, or name it in the error."""
     damage = [error]
-    for entry in manifest.checkpoints:
-        if entry is wanted or (fallback and entry.seq > wanted.seq):
-            continue
+    newest = wanted.seq if fallback else manifest.seq
+    walk = Walk(Pages(storage, effects, manifest.run), manifest, want=lambda page: page.oldest <= newest)
+    left: list[Entry] = []
+    while True:
         try:
+            if not left:
+                piece = await walk.next()
+                if piece is None:
+                    break
+                left = [one for one in piece.entries if one.seq != wanted.seq and one.seq <= newest]
+                continue
+            entry = left.pop(0)
             data = await read_payload(storage, effects, manifest, entry)
         except CorruptCheckpointError as more:
             damage.append(more)

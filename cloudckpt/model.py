@@ -54,6 +54,16 @@ class Hold:
 
 
 @dataclass(frozen=True, slots=True)
+class Tombstone:
+    """Who deleted a run, when and why, and the digest of the last manifest that it had."""
+
+    by: str
+    why: str
+    time: datetime
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
 class Expired:
     """Checkpoints `first` to `last` of which some expired, `time` of the last such commit, and the rule."""
 
@@ -178,6 +188,7 @@ class Manifest:
         retention: The run's own rules as JSON and who set them ("store", "code" or "operator").
         hold: What keeps the whole run, if something does.
         notes: What was said of the run, a mapping of strings to JSON values.
+        tombstone: Of a deleted run.
         recent: Commit ids of seq, seq-1, ... (at most `RECENT_COMMITS`).
         inline: Object key to payload, for payloads that ride in the manifest
             because nobody who commits knows yet that their object exists.
@@ -199,6 +210,7 @@ class Manifest:
     retention: Mapping[str, Any] | None = None
     hold: Hold | None = None
     notes: Mapping[str, Any] = field(default_factory=dict)
+    tombstone: Tombstone | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     @property

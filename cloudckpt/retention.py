@@ -18,7 +18,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Self
 
 from cloudckpt.errors import InvalidInputError, UnsupportedFormatError
-from cloudckpt.model import Entry
+from cloudckpt.model import Entry, Hold
 
 KEEP_LAST = 10
 
@@ -156,10 +156,12 @@ class Planner:
         rules: The run's.
         epoch: The writer's; the newest checkpoint of an earlier one is what it started from.
         now: The time that ages are told from.
+        hold: What keeps the whole run, if something does.
     """
 
-    def __init__(self, rules: Retention, *, epoch: int, now: datetime) -> None:
+    def __init__(self, rules: Retention, *, epoch: int, now: datetime, hold: Hold | None = None) -> None:
         self._rules = rules
+        self._hold = hold
         self._epoch = epoch
         self._time = self._now = now.astimezone(UTC)
         self._seen = 0
@@ -177,8 +179,9 @@ class Planner:
         periods = [name for name in _PERIODS if self._is_first_of(name)]
         if self._seen == 1:
             return "the newest"
-        if entry.hold is not None:
-            return f"held by {entry.hold.by}"
+        hold = entry.hold or self._hold
+        if hold is not None:
+            return f"held by {hold.by}"
         if entry.tags:
             return f"tagged {entry.tags[0]}"
         return "the writer started from it" if started else self._rule(periods)
@@ -218,7 +221,9 @@ class Plan:
     why: Mapping[int, str]
 
 
-def plan_expiry(checkpoints: Iterable[Entry], *, rules: Retention, epoch: int, now: datetime) -> Plan:
+def plan_expiry(
+    checkpoints: Iterable[Entry], *, rules: Retention, epoch: int, now: datetime, hold: Hold | None = None
+) -> Plan:
     """Say which checkpoints stay, see `Planner`.
 
     Args:
@@ -226,8 +231,9 @@ def plan_expiry(checkpoints: Iterable[Entry], *, rules: Retention, epoch: int, n
         rules: The run's.
         epoch: The writer's.
         now: The time that ages are told from.
+        hold: What keeps the whole run, if something does.
     """
-    planner = Planner(rules, epoch=epoch, now=now)
+    planner = Planner(rules, epoch=epoch, now=now, hold=hold)
     kept: list[Entry] = []
     dropped: list[Entry] = []
     why: dict[int, str] = {}

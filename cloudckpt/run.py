@@ -20,14 +20,17 @@ from typing import Any, Self, TypeVar, overload
 from cloudckpt import keys
 from cloudckpt.codec import decode
 from cloudckpt.codec.intake import Intake
-from cloudckpt.commit import Draft, RunWriter
+from cloudckpt.commit import RunWriter
 from cloudckpt.core import Core
+from cloudckpt.curated import Curated
+from cloudckpt.drafts import Draft
 from cloudckpt.errors import ClosedError, CorruptCheckpointError, DataError, InvalidInputError
 from cloudckpt.fingerprints import OnChange, check_fingerprint, check_on_change, compare
+from cloudckpt.history import Which
 from cloudckpt.labels import MAX_INT, check_metadata, check_tags
 from cloudckpt.load import Loaded, load
 from cloudckpt.model import CheckpointInfo, Size, describe
-from cloudckpt.pointer import Base, read_base
+from cloudckpt.pointer import Base
 from cloudckpt.retention import Retention
 
 T = TypeVar("T")
@@ -35,7 +38,7 @@ T = TypeVar("T")
 _log = logging.getLogger("cloudckpt")
 
 
-class Run:
+class Run(Curated):
     """One agent's durable life. Made by `Store.run`; safe from any thread.
 
     As a context manager (``with`` and ``async with``) it becomes the run's writer on
@@ -121,6 +124,8 @@ class Run:
         type: None = None,
         *,
         seq: int | None = None,
+        tag: str | None = None,
+        step: int | None = None,
         fallback: bool = False,
         fingerprint: OnChange = "report",
     ) -> Any: ...
@@ -130,6 +135,8 @@ class Run:
         type: type[T],
         *,
         seq: int | None = None,
+        tag: str | None = None,
+        step: int | None = None,
         fallback: bool = False,
         fingerprint: OnChange = "report",
     ) -> T | None: ...
@@ -138,6 +145,8 @@ class Run:
         type: type[Any] | None = None,
         *,
         seq: int | None = None,
+        tag: str | None = None,
+        step: int | None = None,
         fallback: bool = False,
         fingerprint: OnChange = "report",
     ) -> Any:
@@ -145,7 +154,9 @@ class Run:
 
         Args:
             type: The state's class; None gives plain values and readable records.
-            seq: Which checkpoint; None for the newest.
+            seq: Which checkpoint, by its number; by default the newest.
+            tag: Or the newest with this tag.
+            step: Or the newest with this step.
             fallback: When that one is damaged, go back to the newest intact one, and
                 say so in the log.
             fingerprint: What to do when the checkpoint was saved under another fingerprint
@@ -153,12 +164,12 @@ class Run:
 
         Raises:
             CorruptCheckpointError: It is damaged; names run, seq, key and the newest intact one.
-            CheckpointNotFoundError: There is no such `seq`, or it expired.
+            CheckpointNotFoundError: There is none; says when it expired and by which rule, if it did.
             UnsupportedFormatError: A newer release wrote it.
             SchemaError: It does not fit `type`, or (`kind` "fingerprint") not this code.
             RunDeletedError: The run has a tombstone.
         """
-        loaded = self._core.call(self._load(seq, fallback=fallback))
+        loaded = self._core.call(self._load(Which(seq=seq, tag=tag, step=step), fallback=fallback))
         self._compare(loaded, fingerprint)
         return self._decoded(loaded, type)
 
@@ -168,6 +179,8 @@ class Run:
         type: None = None,
         *,
         seq: int | None = None,
+        tag: str | None = None,
+        step: int | None = None,
         fallback: bool = False,
         fingerprint: OnChange = "report",
     ) -> Any: ...
@@ -177,6 +190,8 @@ class Run:
         type: type[T],
         *,
         seq: int | None = None,
+        tag: str | None = None,
+        step: int | None = None,
         fallback: bool = False,
         fingerprint: OnChange = "report",
     ) -> T | None: ...
@@ -185,19 +200,21 @@ class Run:
         type: type[Any] | None = None,
         *,
         seq: int | None = None,
+        tag: str | None = None,
+        step: int | None = None,
         fallback: bool = False,
         fingerprint: OnChange = "report",
     ) -> Any:
         """`load`, awaited."""
-        loaded = await self._core.acall(self._load(seq, fallback=fallback))
+        loaded = await self._core.acall(self._load(Which(seq=seq, tag=tag, step=step), fallback=fallback))
         self._compare(loaded, fingerprint)
         return self._decoded(loaded, type)
 
-    async def _load(self, seq: int | None, *, fallback: bool) -> Loaded | None:
+    async def _load(self, which: Which, *, fallback: bool) -> Loaded | None:
         writer = self._writer
         base = await writer.newest() if writer is not None and writer.is_writer else None
         return await load(
-            self._core.storage, self._core.effects, self.id, seq=seq, fallback=fallback, base=base
+            self._core.storage, self._core.effects, self.id, which=which, fallback=fallback, base=base
         )
 
     def _compare(self, loaded: Loaded | None, on_change: OnChange) -> None:
@@ -272,7 +289,11 @@ class Run:
     ) -> Awaitable[CheckpointInfo]:
         """`save`, to be awaited. The state is encoded at the call, not at the await."""
         draft, measured = self._draft(state, step, tags, metadata, expect, explain=explain)
-        return self._core.acall(self._save(draft, measured))
+        return self._asave(draft, measured)
+
+    async def _asave(self, draft: Draft, measured: Size | None) -> CheckpointInfo:
+        # One whose caller is cancelled before it began never makes what nobody would await.
+        return await self._core.acall(self._save(draft, measured))
 
     def _draft(
         self,
@@ -305,22 +326,6 @@ class Run:
         manifest, entry = await self._claimed().save(draft)
         info = describe(manifest, entry)
         return info if measured is None else replace(info, measured=measured)
-
-    # ---- history
-
-    def history(self) -> list[CheckpointInfo]:
-        """Return the retained checkpoints, newest first; none for a run that does not exist."""
-        return self._core.call(self._history())
-
-    async def ahistory(self) -> list[CheckpointInfo]:
-        """`history`, awaited."""
-        return await self._core.acall(self._history())
-
-    async def _history(self) -> list[CheckpointInfo]:
-        base = await read_base(self._core.storage, self.id)
-        if base is None:
-            return []
-        return [describe(base.manifest, entry) for entry in base.manifest.checkpoints]
 
     # ---- the block
 

@@ -20,9 +20,10 @@ import selectors
 import sys
 import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager
+from contextvars import copy_context
 from typing import Any, Protocol, TypeVar
 
 from cloudckpt.clock import Clock
@@ -33,9 +34,18 @@ T = TypeVar("T")
 
 
 class Runner(Protocol):
-    """Runs the core's coroutines."""
+    """Runs the core's coroutines.
+
+    Attributes:
+        effects: What the core may do on it.
+    """
 
     effects: Effects
+
+    @property
+    def abandoned(self) -> Collection[Future[None]]:
+        """What goes on although its caller was cancelled, since a thread can't be stopped."""
+        ...
 
     def call(self, work: Coroutine[Any, Any, T], *, timeout: float | None = None) -> T:
         """Run a coroutine to its end, from any thread; return its result.
@@ -50,7 +60,11 @@ class Runner(Protocol):
         ...
 
     async def acall(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine to its end without blocking the caller's loop."""
+        """Run a coroutine to its end without blocking the caller's loop.
+
+        A cancelled caller goes on at once. The work is cancelled too where the engine allows
+        that, and is among `abandoned` until it ends where not.
+        """
         ...
 
     def start(self, work: Coroutine[Any, Any, Any]) -> None:
@@ -138,6 +152,8 @@ def _seen(task: asyncio.Future[Any]) -> None:
 class LoopRunner:
     """Runs coroutines on the process's IO loop."""
 
+    abandoned: Collection[Future[None]] = ()
+
     def __init__(self, clock: Clock) -> None:
         self.effects = Effects(
             clock=clock,
@@ -216,7 +232,8 @@ _pool = _Pool()
 
 class _Aside:
     def __init__(self, work: Coroutine[Any, Any, Any]) -> None:
-        self._future = _pool.submit(drive, work)
+        # With the caller's context, as a task has it: the deadline is in it.
+        self._future = _pool.submit(copy_context().run, drive, work)
 
     def done(self) -> bool:
         return self._future.done()
@@ -228,11 +245,20 @@ class _Aside:
 class _ThreadLock(AbstractAsyncContextManager[None]):
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self._owner: int | None = None
 
     async def __aenter__(self) -> None:
+        here = threading.get_ident()
+        if self._owner == here:  # a handler of a signal that struck in mid-save would wait for itself
+            raise InvalidInputError(
+                "a call of this run is under way on the same thread and was interrupted by this one, as by a "
+                "signal handler; set a flag there, and save where the flag is seen"
+            )
         self._lock.acquire()
+        self._owner = here
 
     async def __aexit__(self, *_: object) -> None:
+        self._owner = None
         self._lock.release()
 
 
@@ -259,6 +285,12 @@ class DirectRunner:
             lock=_ThreadLock,
             offload=_here,
         )
+        self._abandoned: set[Future[None]] = set()
+
+    @property
+    def abandoned(self) -> Collection[Future[None]]:
+        """Calls whose callers were cancelled, and that go on to their ends in worker threads."""
+        return tuple(self._abandoned)
 
     def call(self, work: Coroutine[Any, Any, T], *, timeout: float | None = None) -> T:  # noqa: ARG002
         """Run a coroutine on this thread; it can't be cancelled."""
@@ -266,7 +298,25 @@ class DirectRunner:
 
     async def acall(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on a worker thread of the caller's loop."""
-        return await asyncio.to_thread(drive, work)
+        unbegun = iter((work,))  # for the thread to take, or for a caller that is cancelled before
+        ended: Future[None] = Future()
+
+        def begin() -> T:
+            try:
+                return drive(next(unbegun))
+            finally:
+                ended.set_result(None)
+
+        try:
+            return await asyncio.to_thread(begin)
+        except asyncio.CancelledError:
+            self._abandoned.add(ended)
+            ended.add_done_callback(self._abandoned.discard)
+            raise
+        finally:
+            for never in unbegun:  # all threads were busy
+                never.close()
+                self._abandoned.discard(ended)
 
     def start(self, work: Coroutine[Any, Any, Any]) -> None:
         """Run a coroutine here and now."""

@@ -23,6 +23,9 @@ from cloudckpt.errors import CorruptCheckpointError
 _json = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)
 _HEAD = b'{"digest":"'
 _REST = len(_HEAD) + 64 + 2
+DIGEST = slice(len(_HEAD), len(_HEAD) + 64)
+"""Where the digest of a sealed document is."""
+
 _ENVELOPE = re.compile(rb'\{"digest":"([0-9a-f]{64})",(?=.)', re.DOTALL)
 
 

@@ -56,8 +56,9 @@ class Sweeper:
             return
         try:
             await self._storage.delete(batch)
-        except PermissionDeniedError:
-            self._may_delete = False  # a writer's role may lack the right: collecting is another's
+        except PermissionDeniedError as error:
+            # A writer's role may lack the right: collecting is another's. Credentials come back.
+            self._may_delete = not str(error.kind).startswith("denied")
         except StorageError:
             return  # they stay, and collecting finds them
 

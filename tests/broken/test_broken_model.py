@@ -122,9 +122,9 @@ def test_a_closed_run_stays_the_writer(monkeypatch: Patch) -> None:
 def test_the_newest_is_given_for_one_that_expired(monkeypatch: Patch) -> None:
     right = load.choose
 
-    def choose(manifest: Any, seq: int | None) -> Any:
+    async def choose(pages: Any, manifest: Any, which: Any) -> Any:
         try:
-            return right(manifest, seq)
+            return await right(pages, manifest, which)
         except CheckpointNotFoundError:
             return manifest.head
 

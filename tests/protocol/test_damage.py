@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from cloudckpt import keys
 from cloudckpt.codec import Encoded
-from cloudckpt.commit import Draft
+from cloudckpt.drafts import Draft
 from cloudckpt.errors import CorruptCheckpointError, DataError, UnsupportedFormatError
 from cloudckpt.format import decode_manifest, encode_manifest
 from cloudckpt.sealed import seal, unseal

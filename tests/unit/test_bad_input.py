@@ -143,7 +143,7 @@ def answering() -> Iterator[ThreadingHTTPServer]:
     ("status", "code", "error", "kind", "advice"),
     [
         (403, "AccessDenied", PermissionDeniedError, "denied", "s3:ListBucket"),
-        (400, "ExpiredToken", PermissionDeniedError, "credentials", "renew"),
+        (400, "ExpiredToken", PermissionDeniedError, "credentials-expired", "renew"),
         (400, "InvalidToken", PermissionDeniedError, "credentials", "renew"),
         (403, "RequestTimeTooSkewed", PermissionDeniedError, "clock", "set the clock"),
         (400, "AuthorizationHeaderMalformed", StorageError, "wrong-region", "AWS_DEFAULT_REGION"),

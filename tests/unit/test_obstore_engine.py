@@ -20,6 +20,7 @@ from cloudckpt.errors import (
     StorageError,
     ThrottledError,
 )
+from cloudckpt.storage.answers import UNSENT
 from cloudckpt.storage.obstore_engine import ObstoreStorage, _before, _is_past
 from cloudckpt.testing.driver import Client, Driver
 from tests.servers.canned import Canned
@@ -47,6 +48,15 @@ def connect(store: Canned) -> Connect:
         return Client(Driver(), ObstoreStorage(scheme, "bucket", "p", storage_options=options[scheme]))
 
     return one
+
+
+def test_what_is_written_on_google_is_kept_by_no_cache(connect: Connect, store: Canned) -> None:
+    """What everybody may read Google lets caches keep for an hour: a reader would find an old pointer."""
+    client = connect("gs")
+    client.create("k", b"x")
+    client.replace("k", b"y", "7")
+    client.put("l", b"z")
+    assert [asked.headers["Cache-Control"] for asked in store.requests] == ["no-store"] * 3
 
 
 def test_googles_token_is_a_generation(connect: Connect, store: Canned) -> None:
@@ -152,8 +162,9 @@ def test_credentials_that_can_not_be_renewed_are_a_passing_fault(connect: Connec
     login.fails = False
     client.create("k", b"x")
     login.fails = True
-    with pytest.raises(AmbiguousError):
+    with pytest.raises(PermissionDeniedError) as raised:
         client.create("k", b"x")
+    assert raised.value.kind == UNSENT
 
 
 # Listings: obstore's are by folder.

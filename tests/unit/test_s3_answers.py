@@ -75,7 +75,7 @@ MEANINGS: list[tuple[str, int, str, type[CloudckptError], str | None]] = [
     ("create", 503, "", AmbiguousError, None),
     ("create", 429, "TooManyRequests", ThrottledError, None),
     ("create", 403, "AccessDenied", PermissionDeniedError, "denied"),
-    ("create", 400, "ExpiredToken", PermissionDeniedError, "credentials"),
+    ("create", 400, "ExpiredToken", PermissionDeniedError, "credentials-expired"),
     ("create", 403, "RequestTimeTooSkewed", PermissionDeniedError, "clock"),
     ("create", 400, "EntityTooLarge", StorageError, "refused"),
     ("replace", 412, "PreconditionFailed", PreconditionFailedError, None),

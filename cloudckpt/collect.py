@@ -1,0 +1,125 @@
+"""Removing what nothing refers to, and whole runs.
+
+Owns: rule 3 of the protocol as an operation: list, fence, delete; and the tombstone
+of rule 4. Invariants: only what was listed before the fence, and what the fenced
+manifest does not refer to, is deleted; no clock and no grace period is involved; a
+run whose history can't be read loses nothing. Two collectors at once are harmless,
+and one that was interrupted is run again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cloudckpt import keys
+from cloudckpt.access import Access, Edit
+from cloudckpt.curate import check_not_held
+from cloudckpt.format import manifest_digest
+from cloudckpt.model import Manifest, Tombstone, Writer
+from cloudckpt.pages import every_key
+from cloudckpt.storage.contract import Storage
+
+DELETES_AT_ONCE = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """What a collection removed of one run, or would remove.
+
+    Attributes:
+        run: The run's id.
+        objects: How many objects the run had in the store.
+        removed: How many of them were removed.
+        bytes: Bytes of these.
+    """
+
+    run: str
+    objects: int
+    removed: int
+    bytes: int
+
+
+async def objects_of(storage: Storage, run: str) -> dict[str, int]:
+    """List a run's objects: key to size. One request per 1,000."""
+    found: dict[str, int] = {}
+    cursor = None
+    while True:
+        page = await storage.list(keys.objects_prefix(run), cursor=cursor)
+        found.update((row.key, row.size) for row in page.rows)
+        cursor = page.cursor
+        if cursor is None:
+            return found
+
+
+async def collect(access: Access, *, dry_run: bool = False) -> Collected:
+    """Remove a run's objects that nothing refers to, such as those a crash left behind.
+
+    Destructive, and safe while writers are at work. Nothing is written when there is
+    nothing to remove.
+
+    Args:
+        access: To the run.
+        dry_run: Only say what would be removed.
+
+    Raises:
+        RunNotFoundError: It has no manifest. Objects of a run without one are left alone.
+        CorruptCheckpointError: Its manifest or history can't be read; nothing was removed.
+    """
+    listed = await objects_of(access.storage, access.run)
+    doomed: dict[str, int] = {}
+
+    async def fence(manifest: Manifest) -> Edit | None:
+        used = await every_key(access.pages, manifest)
+        doomed.clear()
+        doomed.update((key, size) for key, size in listed.items() if key not in used)
+        return Edit(manifest) if doomed and not dry_run else None  # a new nonce is all that changes
+
+    await access.amend(fence, deleted=True)
+    if not dry_run:
+        await delete_all(access.storage, list(doomed))
+    return Collected(access.run, len(listed), len(doomed), sum(doomed.values()))
+
+
+async def delete_all(storage: Storage, doomed: list[str]) -> None:
+    """Delete keys, many at a time."""
+    for start in range(0, len(doomed), DELETES_AT_ONCE):
+        await storage.delete(doomed[start : start + DELETES_AT_ONCE])
+
+
+async def delete_run(access: Access, *, by: str, why: str = "") -> tuple[Manifest, Collected]:
+    """Delete a run: its tombstone refuses every later commit. Destructive; safe to call again.
+
+    Returns:
+        The tombstone, and what was removed.
+
+    Raises:
+        HeldError: A hold forbids it; names who set it, when, and why.
+        RunNotFoundError: There is no such run.
+    """
+    now = access.effects.clock.now()
+    writer = Writer(access.effects.new_id(), by, 0, now)
+
+    async def bury(manifest: Manifest) -> Edit | None:
+        if manifest.status == "deleted":
+            return None
+        await check_not_held(access, manifest)
+        tombstone = Tombstone(by=by, why=why, time=now, digest=manifest_digest(manifest))
+        return Edit(
+            Manifest(
+                run=manifest.run,
+                seq=manifest.seq,
+                nonce="",
+                epoch=manifest.epoch + 1,
+                writer=writer,
+                status="deleted",
+                recent=manifest.recent,
+                tombstone=tombstone,
+                extra=manifest.extra,
+            )
+        )
+
+    base, _ = await access.amend(bury, deleted=True)
+    listed = await objects_of(access.storage, access.run)
+    await delete_all(access.storage, list(listed))
+    done = Collected(access.run, len(listed), len(listed), sum(listed.values()))
+    return base.manifest, done

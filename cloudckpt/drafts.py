@@ -1,0 +1,55 @@
+"""A save before it is committed, as frozen values. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from cloudckpt.codec import Encoded
+from cloudckpt.model import Entry, Manifest, Origin
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """The state of a retained checkpoint, which becomes the newest once more."""
+
+    seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A save as its caller asked for it.
+
+    Attributes:
+        commit: Its id, the same however often it is tried.
+        state: What is saved.
+        origin: Where the state came from, when it was not saved by a step.
+        expect: The seq that must be the newest.
+    """
+
+    commit: str
+    state: Encoded | Again
+    origin: Origin | None = None
+    step: int | None = None
+    tags: tuple[str, ...] = ()
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    fingerprint: Mapping[str, str] | None = None
+    expect: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Next:
+    """What a save would commit.
+
+    Attributes:
+        manifest: The whole.
+        entry: The new checkpoint in it.
+        rides: Key of its payload, when it rides.
+        dropped: Keys of objects that nothing refers to once it has landed, with their bytes.
+    """
+
+    manifest: Manifest
+    entry: Entry
+    rides: str | None
+    dropped: Mapping[str, int]
