@@ -157,11 +157,14 @@ async def check_laws(storage: Storage, run: str, ledger: Ledger) -> Manifest | N
     manifest = decode_manifest(stored.data, run)
     older = [entry for page in manifest.history for entry in await _below(storage, manifest, page, ledger)]
     whole = replace(manifest, checkpoints=(*manifest.checkpoints, *older))
-    if manifest.status != "deleted":
-        _check_chain(whole)
-        _check_acknowledged(whole, ledger)
     _check_counts(whole, ledger)
     _check_epochs(whole, ledger)
+    if manifest.status == "deleted":
+        if whole.checkpoints or manifest.inline:
+            raise LawBrokenError("L7", "a tombstone keeps checkpoints", run=run)
+        return manifest
+    _check_chain(whole)
+    _check_acknowledged(whole, ledger)
     _check_kept(whole, ledger)
     for entry in whole.checkpoints:
         payload = b"".join([await _part(storage, manifest, entry, extent) for extent in entry.extents])

@@ -166,11 +166,18 @@ class WhenAwaited:
     def __init__(self, work: Coroutine[Any, Any, Any]) -> None:
         self._work = work
         self._outcome: AtOnce | None = None
+        self._crash: BaseException | None = None
         self.made.append(work)
 
     def done(self) -> bool:
         return self._outcome is not None
 
     async def wait(self) -> Any:
-        self._outcome = self._outcome or AtOnce(self._work)
+        if self._crash is not None:
+            raise self._crash
+        try:
+            self._outcome = self._outcome or AtOnce(self._work)
+        except BaseException as crash:  # its process died of it, and so does who waits again
+            self._crash = crash
+            raise
         return await self._outcome.wait()
