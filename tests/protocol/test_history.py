@@ -1,4 +1,4 @@
-"""Older checkpoints in pages, and what operators do to a run: a crash, or a lost answer, at every storage call.
+"""Pages of older checkpoints, and what operators do: a crash or a lost answer at every storage call.
 
 The window of the manifest is small here, so that every life has pages of two
 levels in it. After each fault the laws hold, and the operation done again has its

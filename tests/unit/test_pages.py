@@ -62,7 +62,7 @@ class Past:
         return len(made)
 
 
-@settings(max_examples=30)
+@settings(max_examples=30, deadline=None)
 @given(st.integers(1, 600))
 def test_every_checkpoint_is_found_once_and_few_pages_are_named(count: int) -> None:
     past = Past(count)
