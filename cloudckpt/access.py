@@ -121,7 +121,7 @@ class Access:
                 continue
             if wanted is None:
                 return base, False
-            new = replace(wanted.manifest, nonce=self.effects.new_id())
+            new = replace(wanted.manifest, nonce=self.effects.new_id(), copied=None)
             seen, landed = await self.pointer.swap(base, new, _has(new.nonce))
             if landed:
                 self.sweeper.doom(wanted.dropped)

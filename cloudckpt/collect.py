@@ -86,8 +86,16 @@ async def delete_all(storage: Storage, doomed: list[str]) -> None:
         await storage.delete(doomed[start : start + DELETES_AT_ONCE])
 
 
-async def delete_run(access: Access, *, by: str, why: str = "") -> tuple[Manifest, Collected]:
+async def delete_run(
+    access: Access, *, by: str, why: str = "", dry_run: bool = False
+) -> tuple[Manifest, Collected]:
     """Delete a run: its tombstone refuses every later commit. Destructive; safe to call again.
+
+    Args:
+        access: To the run.
+        by: Who deletes it.
+        why: Kept in the tombstone.
+        dry_run: Only say what would be removed, and whether it may be.
 
     Returns:
         The tombstone, and what was removed.
@@ -96,13 +104,31 @@ async def delete_run(access: Access, *, by: str, why: str = "") -> tuple[Manifes
         HeldError: A hold forbids it; names who set it, when, and why.
         RunNotFoundError: There is no such run.
     """
+    manifest = await bury(access, by=by, why=why, dry_run=dry_run)
+    listed = await objects_of(access.storage, access.run)
+    if not dry_run:
+        await delete_all(access.storage, list(listed))
+    return manifest, Collected(access.run, len(listed), len(listed), sum(listed.values()))
+
+
+async def bury(access: Access, *, by: str, why: str = "", dry_run: bool = False) -> Manifest:
+    """Put a tombstone in the place of a run's manifest; return what stands there then.
+
+    By a dry run that is the manifest of a run that may be deleted.
+
+    Raises:
+        HeldError: A hold forbids it; names who set it, when, and why.
+        RunNotFoundError: There is no such run.
+    """
     now = access.effects.clock.now()
     writer = Writer(access.effects.new_id(), by, 0, now)
 
-    async def bury(manifest: Manifest) -> Edit | None:
+    async def edit(manifest: Manifest) -> Edit | None:
         if manifest.status == "deleted":
             return None
         await check_not_held(access, manifest)
+        if dry_run:
+            return None
         tombstone = Tombstone(by=by, why=why, time=now, digest=manifest_digest(manifest))
         return Edit(
             Manifest(
@@ -118,8 +144,5 @@ async def delete_run(access: Access, *, by: str, why: str = "") -> tuple[Manifes
             )
         )
 
-    base, _ = await access.amend(bury, deleted=True)
-    listed = await objects_of(access.storage, access.run)
-    await delete_all(access.storage, list(listed))
-    done = Collected(access.run, len(listed), len(listed), sum(listed.values()))
-    return base.manifest, done
+    base, _ = await access.amend(edit, deleted=True)
+    return base.manifest

@@ -249,6 +249,7 @@ class RunWriter:
                     epoch=base.manifest.epoch + 1,
                     writer=self._writer,
                     retention=settled(base.manifest.retention, self._rules, None),
+                    copied=None,
                 )
             seen, landed = await self._pointer.swap(base, new, self._taken(new.epoch))
             if landed:

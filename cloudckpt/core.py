@@ -6,30 +6,39 @@ works on an engine and a loop of its own, and never closes what the parent uses.
 
 from __future__ import annotations
 
-import asyncio
 import atexit
 import os
 import threading
 import weakref
 from collections.abc import Callable, Coroutine
-from concurrent.futures import wait
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from cloudckpt.access import Access
 from cloudckpt.clock import Clock
-from cloudckpt.commit import RunWriter
 from cloudckpt.effects import Effects
 from cloudckpt.errors import ClosedError
-from cloudckpt.objects import Objects
+from cloudckpt.late import Late
 from cloudckpt.retention import Retention
 from cloudckpt.runner import Runner, make_runner
-from cloudckpt.settings import Settings, read_settings
 from cloudckpt.storage.contract import Storage
 from cloudckpt.storage.latency import LatencyStorage
-from cloudckpt.storage.probe import ensure_probed
 from cloudckpt.storage.retry import RetryingStorage, RetryPolicy, within
 from cloudckpt.sweep import Sweeper
+
+if TYPE_CHECKING:
+    import asyncio
+    from concurrent import futures
+
+    from cloudckpt import commit, settings
+    from cloudckpt.objects import Objects
+    from cloudckpt.storage import probe
+else:  # a load by an engine that blocks needs none of them
+    asyncio = Late("asyncio")
+    commit = Late("cloudckpt.commit")
+    futures = Late("concurrent.futures")
+    probe = Late("cloudckpt.storage.probe")
+    settings = Late("cloudckpt.settings")
 
 T = TypeVar("T")
 
@@ -55,7 +64,7 @@ class Core:
         self._policy = RetryPolicy(deadline=timeout)
         self._latency = latency
         self._probed = probed
-        self._settings: Settings | None = None  # for runs that begin here; read once
+        self._settings: settings.Settings | None = None  # for runs that begin here; read once
         engine = make()
         self.url = engine.url
         self._runner = make_runner(blocking=engine.blocking, clock=clock)
@@ -80,15 +89,15 @@ class Core:
         with within(self._policy, self.effects):
             return await self._runner.acall(work)
 
-    def writer(self, run_id: str, *, rules: Retention | None) -> RunWriter:
+    def writer(self, run_id: str, *, rules: Retention | None) -> commit.RunWriter:
         """Return a new claim to write a run."""
-        writer = RunWriter(
+        writer = commit.RunWriter(
             self.storage,
             self.effects,
             run_id,
             rules=rules,
             policy=self._policy,
-            prepare=self._prepare,
+            prepare=self.prepare,
             sweeper=self._sweeper,
         )
 
@@ -99,19 +108,25 @@ class Core:
         """Return a run as an operator has it."""
         return Access(self.storage, self.effects, run_id, self._policy, self._sweeper)
 
-    async def _prepare(self) -> Retention | None:
+    async def prepare(self) -> Retention | None:
+        """Probe the store before a run's first manifest is created; return the store's own rules.
+
+        Raises:
+            UnsupportedStoreError: It does not keep what it promises.
+        """
         if not self._probed:
-            await ensure_probed(self.storage, self.effects)
+            await probe.ensure_probed(self.storage, self.effects)
             self._probed = True
         if self._settings is None:
-            self._settings = await read_settings(self.storage)
+            self._settings = await settings.read_settings(self.storage)
         return self._settings.retention
 
     def close(self, *, timeout: float | None = None) -> None:
         """Let what runs started aside end, and close the engine. Safe to call twice."""
         if not self.closed:
             self.closed = True
-            wait(self._runner.abandoned, timeout)
+            if self._runner.abandoned:
+                futures.wait(self._runner.abandoned, timeout)
             with within(self._policy, self.effects):
                 self._runner.call(self._end(), timeout=timeout)
 
@@ -120,7 +135,7 @@ class Core:
         if not self.closed:
             self.closed = True
             if self._runner.abandoned:
-                await asyncio.to_thread(wait, self._runner.abandoned)
+                await asyncio.to_thread(futures.wait, self._runner.abandoned)
             with within(self._policy, self.effects):
                 await self._runner.acall(self._end())
 

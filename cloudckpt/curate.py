@@ -124,6 +124,23 @@ class Thinned:
     bytes: int
 
 
+def rules_for(
+    manifest: Manifest, rules: Retention | None, who: str | None
+) -> tuple[Retention, Mapping[str, Any] | None]:
+    """Return the rules to apply to a run, and what its manifest says of them from then on.
+
+    Args:
+        manifest: The run's.
+        rules: Those that are given; None for those that the run has.
+        who: Who gives them: "operator", or "store", whose rules are not for a run that an
+            operator or its code gave its own; None to leave the run's own.
+    """
+    own = manifest.retention
+    if rules is None or (who == "store" and own is not None and own["set_by"] != who):
+        return rules_of(own), own
+    return rules, own if who is None else set_by(who, rules)
+
+
 async def plan_retention(access: Access, manifest: Manifest, rules: Retention) -> Thinned:
     """Say what rules would keep and drop of a whole history. Reads every page."""
     entries = await listed(access.pages, manifest, Filter())
@@ -139,13 +156,12 @@ async def apply_retention(access: Access, rules: Retention | None, who: str | No
     Args:
         access: To the run.
         rules: The rules; None for those that the run has.
-        who: Who sets the rules from now on ("operator" or "store"); None to leave the run's own.
+        who: As in `rules_for`.
     """
     told: list[Thinned] = []
 
     async def edit(manifest: Manifest) -> Edit | None:
-        chosen = rules or rules_of(manifest.retention)
-        retention = set_by(who, chosen) if who is not None else manifest.retention
+        chosen, retention = rules_for(manifest, rules, who)
         told[:] = [await plan_retention(access, manifest, chosen)]
         if not told[0].dropped:
             return None if retention == manifest.retention else Edit(replace(manifest, retention=retention))

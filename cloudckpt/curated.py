@@ -1,116 +1,58 @@
 """What can be done with a run besides saving and loading its state.
 
-Owns: the history of a run, and what people say of it, as methods of `Run`; each in
-two forms, sync and async with a leading ``a``. Invariant: none but `rollback`
-becomes the run's writer, so an operator never fences an agent by looking or by a tag.
+Owns: what people say of a run and its checkpoints, its rules and its rollback, as methods
+of `Run`; each in two forms, sync and async with a leading ``a``. Invariant: none but
+`rollback` and `repair` becomes the run's writer, so an operator never fences an agent by a tag.
 """
 
 from __future__ import annotations
 
-import getpass
-import socket
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from cloudckpt import curate
-from cloudckpt.access import Access
-from cloudckpt.commit import RunWriter
-from cloudckpt.core import Core
-from cloudckpt.curate import Thinned
 from cloudckpt.drafts import Again, Draft
-from cloudckpt.errors import CheckpointNotFoundError, InvalidInputError, RunNotFoundError
-from cloudckpt.history import Filter, Which, choose, listed
+from cloudckpt.errors import InvalidInputError
+from cloudckpt.history import Which
 from cloudckpt.labels import check_metadata, check_tags
-from cloudckpt.model import CheckpointInfo, Entry, Hold, Manifest, Origin, describe
+from cloudckpt.late import Late
+from cloudckpt.looking import Looking
+from cloudckpt.model import CheckpointInfo, Hold, Manifest, Origin, describe
 from cloudckpt.pointer import Base
-from cloudckpt.retention import Retention, rules_of
+from cloudckpt.retention import Retention
 from cloudckpt.twins import awaited, waits
 
+if TYPE_CHECKING:
+    import getpass
+    import socket
 
-class Curated:
+    from cloudckpt import curate, examine
+    from cloudckpt import repair as repairing
+    from cloudckpt import verify as verifying
+    from cloudckpt.commit import RunWriter
+    from cloudckpt.curate import Thinned
+    from cloudckpt.examine import Verified
+    from cloudckpt.repair import Repaired
+else:  # a load needs none of them
+    curate = Late("cloudckpt.curate")
+    examine = Late("cloudckpt.examine")
+    getpass = Late("getpass")
+    repairing = Late("cloudckpt.repair")
+    socket = Late("socket")
+    verifying = Late("cloudckpt.verify")
+
+
+class Curated(Looking):
     """The part of `Run` that is for operators."""
 
-    id: str
-    _core: Core
     _writer: RunWriter | None
 
     def _claimed(self) -> RunWriter:
         raise NotImplementedError
 
-    @property
-    def access(self) -> Access:
-        """The run as the operations of this package have it."""
-        return self._core.access(self.id)
-
     async def _adopt(self, base: Base) -> None:
         if self._writer is not None:
             await self._writer.adopt(base)
-
-    # ---- looking
-
-    async def _history(
-        self,
-        *,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        step: int | None = None,
-        tag: str | None = None,
-        limit: int | None = None,
-    ) -> list[CheckpointInfo]:
-        """Return the retained checkpoints, newest first; none for a run that does not exist.
-
-        Reads the manifest and only those pages of older checkpoints that may hold what is asked for.
-
-        Args:
-            since: Only those saved at or after this time, by their writers' clocks.
-            until: Only those saved before this time.
-            step: Only those with this step.
-            tag: Only those with this tag.
-            limit: At most so many of the newest, from 1.
-
-        Raises:
-            InvalidInputError: An argument is not usable.
-            CorruptCheckpointError: The manifest or a page is damaged.
-        """
-        wanted = Filter(since=since, until=until, step=step, tag=tag, limit=limit)
-
-        async def look(manifest: Manifest) -> list[CheckpointInfo]:
-            entries = await listed(self.access.pages, manifest, wanted)
-            return [describe(manifest, entry) for entry in entries]
-
-        try:
-            return await self.access.reading(look, deleted=True)
-        except RunNotFoundError:
-            return []
-
-    history = waits(_history)
-    ahistory = awaited(_history)
-
-    async def _find(
-        self, *, seq: int | None = None, tag: str | None = None, step: int | None = None
-    ) -> CheckpointInfo:
-        """Return what is known of one checkpoint, without its state: by default the newest.
-
-        Raises:
-            CheckpointNotFoundError: It is not there; says when it expired and by which rule, if it did.
-            RunNotFoundError, RunDeletedError: Nor is the run.
-        """
-        manifest, entry = await self._look(Which(seq=seq, tag=tag, step=step))
-        return describe(manifest, entry)
-
-    find = waits(_find)
-    afind = awaited(_find)
-
-    async def _look(self, which: Which) -> tuple[Manifest, Entry]:
-        async def look(manifest: Manifest) -> tuple[Manifest, Entry]:
-            entry = await choose(self.access.pages, manifest, which)
-            if entry is None:
-                raise CheckpointNotFoundError("the run has no checkpoint yet", run=self.id)
-            return manifest, entry
-
-        return await self.access.reading(look)
 
     # ---- saying something
 
@@ -207,24 +149,27 @@ class Curated:
 
     # ---- rules
 
-    async def _retain(self, retention: Retention | None = None, *, dry_run: bool = False) -> Thinned:
+    async def _retain(
+        self, retention: Retention | None = None, *, default: bool = False, dry_run: bool = False
+    ) -> Thinned:
         """Apply rules to the whole history now, and keep them for this run from now on. Destructive.
 
         Args:
             retention: The rules; None applies those that the run has.
+            default: They are the store's: a run that an operator or its code gave its own keeps those.
             dry_run: Only say what would be kept, and why, and what dropped.
 
         Raises:
             RunNotFoundError, RunDeletedError: There is no such run.
         """
+        who = None if retention is None else "store" if default else "operator"
         if dry_run:
 
             async def plan(manifest: Manifest) -> Thinned:
-                rules = retention or rules_of(manifest.retention)
+                rules, _ = curate.rules_for(manifest, retention, who)
                 return await curate.plan_retention(self.access, manifest, rules)
 
             return await self.access.reading(plan)
-        who = None if retention is None else "operator"
         base, told = await curate.apply_retention(self.access, retention, who)
         await self._adopt(base)
         return told
@@ -271,6 +216,53 @@ class Curated:
 
     rollback = waits(_rollback)
     arollback = awaited(_rollback)
+
+    # ---- damage
+
+    async def _verify(self, *, depth: int = 1, deep: bool = False) -> Verified:
+        """Say what of this run is damaged or missing. Reads only, and safe while a writer is at work.
+
+        Args:
+            depth: 1: the manifest, the pages of history, the hash chain through both. 2: also that
+                every object exists with the right length, by listing. 3: every byte is read and hashed.
+            deep: The same as depth 3.
+
+        Raises:
+            RunNotFoundError: There is nothing of such a run in the store.
+            InvalidInputError: There is no such depth.
+        """
+        return (await verifying.verify(self.access, examine.check_depth(depth, deep=deep)))[0]
+
+    verify = waits(_verify)
+    averify = awaited(_verify)
+
+    async def _repair(self, *, depth: int = 2, drop_damaged: bool = False, dry_run: bool = False) -> Repaired:
+        """Make a damaged run loadable again: its newest intact checkpoint becomes the newest once more.
+
+        That is a new checkpoint, as by `rollback`; it becomes the run's writer only when there is
+        something to repair. Safe to call again.
+
+        Args:
+            depth: How deep to look at older checkpoints, see `verify`.
+            drop_damaged: Also take damaged older checkpoints, and pages of history that can't be
+                read, out of the history, so that retention and collecting go on. Destructive.
+            dry_run: Only say what would be done.
+
+        Raises:
+            CorruptCheckpointError: The manifest is damaged, or no checkpoint is intact.
+            HeldError: What would be dropped is held.
+            RunNotFoundError, RunDeletedError: There is no such run.
+        """
+        depth = examine.check_depth(depth, deep=False)
+        done, edited = await repairing.repair(
+            self.access, self._claimed, depth=depth, drop_damaged=drop_damaged, dry_run=dry_run
+        )
+        if edited is not None:
+            await self._adopt(edited)
+        return done
+
+    repair = waits(_repair)
+    arepair = awaited(_repair)
 
 
 def whoami() -> str:

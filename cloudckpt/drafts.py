@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from cloudckpt.codec import Encoded
 from cloudckpt.model import Entry, Manifest, Origin
+
+if TYPE_CHECKING:
+    from cloudckpt.codec import Encoded
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal, TypeAlias, get_args
 
-from cloudckpt.codec import encode
 from cloudckpt.errors import InvalidInputError, SchemaError
 
 OnChange: TypeAlias = Literal["report", "strict", "ignore"]
@@ -43,6 +42,8 @@ def fingerprint(**parts: object) -> dict[str, str]:
 
 
 def _digest(value: object) -> str:
+    from cloudckpt.codec import encode  # a run that loads has no fingerprint to make
+
     return encode(_ordered(value)).encoded_digest[:_HEX]
 
 

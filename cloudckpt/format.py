@@ -86,6 +86,8 @@ def _rare(manifest: Manifest) -> dict[str, Any]:
         found["notes"] = dict(manifest.notes)
     if manifest.tombstone is not None:
         found["tombstone"] = tombstone_out(manifest.tombstone)
+    if manifest.copied is not None:
+        found["copied"] = manifest.copied
     return found
 
 
@@ -155,6 +157,7 @@ def _manifest_in(document: dict[str, Any]) -> Manifest:
         hold=optional(hold_in, document.get("hold")),
         notes=dict(document.get("notes", ())),
         tombstone=optional(tombstone_in, document.get("tombstone")),
+        copied=optional(str_in, document.get("copied")),
         extra={key: value for key, value in document.items() if key not in _MANIFEST_FIELDS},
     )
 

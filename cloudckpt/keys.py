@@ -33,6 +33,7 @@ _KEPT = _MAX_SEGMENT - len(_CUT) - 64
 _SUFFIX = ".json"
 _PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789-_.")
 _WHOLE = re.compile(r"(?:[a-z0-9_.-]|![0-9a-f]{2})+")
+_OBJECT = re.compile(r"h?[1-9][0-9]*-[0-9a-f]{64}-[0-9a-f]+")
 
 
 def check_run_id(run: str) -> str:
@@ -104,7 +105,12 @@ def decode_run(segment: str) -> str | None:
 
 def manifest_key(run: str) -> str:
     """Return the key of the run's manifest."""
-    return f"{MANIFESTS}{encode_run(run)}{_SUFFIX}"
+    return manifest_of(encode_run(run))
+
+
+def manifest_of(segment: str) -> str:
+    """Return the key of the manifest of the run that has this segment."""
+    return f"{MANIFESTS}{segment}{_SUFFIX}"
 
 
 def manifest_prefix(prefix: str) -> str:
@@ -157,6 +163,12 @@ def page_name(newest: int, digest: str, attempt: str) -> str:
 def page_key(run: str, name: str) -> str:
     """Return the key of a history object: among the run's payloads, and written once as they are."""
     return f"{objects_prefix(run)}{name}"
+
+
+def is_object_of(key: str, run: str) -> bool:
+    """Whether `key` is one of the run's payload or history objects."""
+    prefix = objects_prefix(run)
+    return key.startswith(prefix) and _OBJECT.fullmatch(key, len(prefix)) is not None
 
 
 def object_digest(key: str) -> str:

@@ -189,6 +189,7 @@ class Manifest:
         hold: What keeps the whole run, if something does.
         notes: What was said of the run, a mapping of strings to JSON values.
         tombstone: Of a deleted run.
+        copied: URL of the store that it was copied from, until somebody writes to the copy.
         recent: Commit ids of seq, seq-1, ... (at most `RECENT_COMMITS`).
         inline: Object key to payload, for payloads that ride in the manifest
             because nobody who commits knows yet that their object exists.
@@ -211,6 +212,7 @@ class Manifest:
     hold: Hold | None = None
     notes: Mapping[str, Any] = field(default_factory=dict)
     tombstone: Tombstone | None = None
+    copied: str | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -262,13 +264,21 @@ class Size:
 
         A part that is hardly more than one of its own parts is left to that one's line.
         """
+        fattest, left = self.fattest(limit)
+        lines = [f"{'share':>6} {'encoded':>11} {'compressed':>11}  part"]
+        lines += [part._line() for part in fattest]
+        if left:
+            lines.append(f"and {left} smaller parts")
+        return "\n".join(lines)
+
+    def fattest(self, limit: int) -> tuple[list[Size], int]:
+        """Return the `limit` fattest parts, each after what it is in, and how many are left out.
+
+        A part that is hardly more than one of its own parts is not among them.
+        """
         parts = [self, *(part for part in self._all() if part is not self and not part._is_wrapping())]
         fattest = sorted(range(len(parts)), key=lambda place: -parts[place].encoded)[:limit]
-        lines = [f"{'share':>6} {'encoded':>11} {'compressed':>11}  part"]
-        lines += [parts[place]._line() for place in sorted(fattest)]
-        if len(parts) > limit:
-            lines.append(f"and {len(parts) - limit} smaller parts")
-        return "\n".join(lines)
+        return [parts[place] for place in sorted(fattest)], max(0, len(parts) - limit)
 
     def _all(self) -> Iterator[Size]:
         yield self

@@ -51,6 +51,10 @@ class Pages:
         Raises:
             CorruptCheckpointError: Its object is missing or damaged.
         """
+        return self.opened(page, await self.stored(page))
+
+    async def stored(self, page: Page) -> bytes:
+        """Return the bytes of a page's object, whose digest was checked; raises as `read`."""
         key = self.key(page)
         stored = await self._storage.read(key)
         if stored is None:
@@ -64,53 +68,27 @@ class Pages:
                 seq=page.newest,
                 key=key,
             )
+        return stored.data
+
+    def opened(self, page: Page, data: bytes) -> tuple[tuple[Entry, ...], tuple[Page, ...]]:
+        """Return what is in the bytes of a page's object; raises as `read`."""
         try:
-            data = zstandard.ZstdDecompressor().decompress(stored.data, max_output_size=MAX_PAGE_BYTES)
-            return decode_page(data, self._run)
+            document = zstandard.ZstdDecompressor().decompress(data, max_output_size=MAX_PAGE_BYTES)
+            return decode_page(document, self._run)
         except zstandard.ZstdError as error:  # its digest is right, so it was written like this
             raise CorruptCheckpointError(
-                "an object of the run's history is not one of ours", run=self._run, key=key
+                "an object of the run's history is not one of ours", run=self._run, key=self.key(page)
             ) from error
 
     async def leaf(self, entries: Sequence[Entry]) -> Page:
         """Put an object that holds these checkpoints, newest first, at least one; return its reference."""
         name, size = await self._put(entries[0].seq, encode_leaf(self._run, entries))
-        steps = [entry.step for entry in entries if entry.step is not None]
-        times = [entry.time for entry in entries]
-        return Page(
-            name=name,
-            size=size,
-            level=0,
-            count=len(entries),
-            held=sum(entry.hold is not None for entry in entries),
-            newest=entries[0].seq,
-            oldest=entries[-1].seq,
-            since=min(times),
-            until=max(times),
-            steps=(min(steps), max(steps)) if steps else None,
-            tags=_few(tag for entry in entries for tag in entry.tags),
-            stored=sum(entry.size for entry in entries),
-        )
+        return leaf_page(name, size, entries)
 
     async def branch(self, pages: Sequence[Page]) -> Page:
         """Put an object that holds these references, newest first, at least one; return its own."""
         name, size = await self._put(pages[0].newest, encode_branch(self._run, pages))
-        steps = [step for page in pages for step in page.steps or ()]
-        every_tag = [page.tags for page in pages]
-        return Page(
-            name=name,
-            size=size,
-            level=pages[0].level + 1,
-            count=sum(page.count for page in pages),
-            held=sum(page.held for page in pages),
-            newest=pages[0].newest,
-            oldest=pages[-1].oldest,
-            since=min(page.since for page in pages),
-            until=max(page.until for page in pages),
-            steps=(min(steps), max(steps)) if steps else None,
-            tags=None if None in every_tag else _few(tag for tags in every_tag for tag in tags or ()),
-            stored=sum(page.stored for page in pages),
-        )
+        return branch_page(name, size, pages)
 
     async def _put(self, newest: int, document: bytes) -> tuple[str, int]:
         data = zstandard.ZstdCompressor(level=3).compress(document)
@@ -155,6 +133,46 @@ class Pages:
             new = await self.leaf([change(entry) if entry.seq == seq else entry for entry in entries])
             replaced = []
         return (*pages[:place], new, *pages[place + 1 :]), [*replaced, page]
+
+
+def leaf_page(name: str, size: int, entries: Sequence[Entry]) -> Page:
+    """Return the reference to a page that holds these checkpoints, newest first, at least one."""
+    steps = [entry.step for entry in entries if entry.step is not None]
+    times = [entry.time for entry in entries]
+    return Page(
+        name=name,
+        size=size,
+        level=0,
+        count=len(entries),
+        held=sum(entry.hold is not None for entry in entries),
+        newest=entries[0].seq,
+        oldest=entries[-1].seq,
+        since=min(times),
+        until=max(times),
+        steps=(min(steps), max(steps)) if steps else None,
+        tags=_few(tag for entry in entries for tag in entry.tags),
+        stored=sum(entry.size for entry in entries),
+    )
+
+
+def branch_page(name: str, size: int, pages: Sequence[Page]) -> Page:
+    """Return the reference to a page that holds these references, newest first, at least one."""
+    steps = [step for page in pages for step in page.steps or ()]
+    every_tag = [page.tags for page in pages]
+    return Page(
+        name=name,
+        size=size,
+        level=pages[0].level + 1,
+        count=sum(page.count for page in pages),
+        held=sum(page.held for page in pages),
+        newest=pages[0].newest,
+        oldest=pages[-1].oldest,
+        since=min(page.since for page in pages),
+        until=max(page.until for page in pages),
+        steps=(min(steps), max(steps)) if steps else None,
+        tags=None if None in every_tag else _few(tag for tags in every_tag for tag in tags or ()),
+        stored=sum(page.stored for page in pages),
+    )
 
 
 def _few(tags: Iterable[str]) -> tuple[str, ...] | None:

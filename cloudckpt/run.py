@@ -8,19 +8,17 @@ becomes the writer; a forked child is a writer of its own, not its parent's.
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 import weakref
 from collections.abc import Awaitable, Iterable, Mapping
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 from cloudckpt import keys
 from cloudckpt.codec import decode
 from cloudckpt.codec.intake import Intake
-from cloudckpt.commit import RunWriter
 from cloudckpt.core import Core
 from cloudckpt.curated import Curated
 from cloudckpt.drafts import Draft
@@ -28,14 +26,21 @@ from cloudckpt.errors import ClosedError, CorruptCheckpointError, DataError, Inv
 from cloudckpt.fingerprints import OnChange, check_fingerprint, check_on_change, compare
 from cloudckpt.history import Which
 from cloudckpt.labels import MAX_INT, check_metadata, check_tags
+from cloudckpt.late import Late
 from cloudckpt.load import Loaded, load
 from cloudckpt.model import CheckpointInfo, Size, describe
 from cloudckpt.pointer import Base
 from cloudckpt.retention import Retention
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    import logging
 
-_log = logging.getLogger("cloudckpt")
+    from cloudckpt import commit
+else:  # a load needs neither
+    commit = Late("cloudckpt.commit")
+    logging = Late("logging")
+
+T = TypeVar("T")
 
 
 class Run(Curated):
@@ -106,9 +111,9 @@ class Run(Curated):
     def _forget_writer(self) -> None:
         """Be nobody's writer: at first, and in the child after a fork."""
         self._guard = threading.Lock()
-        self._writer: RunWriter | None = None
+        self._writer: commit.RunWriter | None = None
 
-    def _claimed(self) -> RunWriter:
+    def _claimed(self) -> commit.RunWriter:
         with self._guard:  # two threads that save first must not fence each other
             if self._closed:
                 raise ClosedError("the run was closed; take a new one from store.run()", run=self.id)
@@ -223,14 +228,14 @@ class Run(Curated):
             entry = loaded.entry
             said = compare(entry.fingerprint, self._fingerprint, on_change, run=self.id, seq=entry.seq)
             if said is not None:
-                _log.warning("%s", said)
+                _log().warning("%s", said)
 
     def _decoded(self, loaded: Loaded | None, type: type[Any] | None) -> Any:
         if loaded is None:
             return None
         seq = loaded.entry.seq
         for error in loaded.damage:
-            _log.warning("went back to seq=%d of run=%r, newer is damaged: %s", seq, self.id, error)
+            _log().warning("went back to seq=%d of run=%r, newer is damaged: %s", seq, self.id, error)
         try:
             return decode(loaded.data, type)
         except CorruptCheckpointError as error:
@@ -306,11 +311,10 @@ class Run(Curated):
         explain: bool,
     ) -> tuple[Draft, Size | None]:
         self._claimed()
-        rules = self._intake.rules
-        tags, metadata = rules.tags(check_tags(tags)), rules.metadata(check_metadata(metadata))
+        tags, metadata = self._intake.labels(check_tags(tags), check_metadata(metadata))
         taken = self._intake.take(state, explain=explain)
         if taken.warning is not None:
-            _log.warning("the state of run=%r %s", self.id, taken.warning)
+            _log().warning("the state of run=%r %s", self.id, taken.warning)
         draft = Draft(
             commit=self._core.effects.new_id(),
             step=_step_of(state) if step is None else _whole("step", step),
@@ -376,6 +380,10 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
+
+
+def _log() -> logging.Logger:
+    return logging.getLogger("cloudckpt")
 
 
 def _step_of(state: object) -> int | None:

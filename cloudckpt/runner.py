@@ -12,23 +12,30 @@ their end on the caller's own thread without a loop or a hop.
 
 from __future__ import annotations
 
-import asyncio
 import os
-import random
-import secrets
-import selectors
 import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Coroutine
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager
 from contextvars import copy_context
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from cloudckpt.clock import Clock
 from cloudckpt.effects import Background, Effects
 from cloudckpt.errors import InvalidInputError
+from cloudckpt.late import Late
+
+if TYPE_CHECKING:
+    import asyncio
+    import random
+    import selectors
+    from concurrent import futures
+else:  # a sync call by an engine that blocks needs none of them
+    asyncio = Late("asyncio")
+    futures = Late("concurrent.futures")
+    random = Late("random")
+    selectors = Late("selectors")
 
 T = TypeVar("T")
 
@@ -43,7 +50,7 @@ class Runner(Protocol):
     effects: Effects
 
     @property
-    def abandoned(self) -> Collection[Future[None]]:
+    def abandoned(self) -> Collection[futures.Future[None]]:
         """What goes on although its caller was cancelled, since a thread can't be stopped."""
         ...
 
@@ -152,13 +159,13 @@ def _seen(task: asyncio.Future[Any]) -> None:
 class LoopRunner:
     """Runs coroutines on the process's IO loop."""
 
-    abandoned: Collection[Future[None]] = ()
+    abandoned: Collection[futures.Future[None]] = ()
 
     def __init__(self, clock: Clock) -> None:
         self.effects = Effects(
             clock=clock,
             new_id=_new_id,
-            uniform=random.SystemRandom().uniform,
+            uniform=_uniform,
             sleep=asyncio.sleep,
             spawn=_Task,
             lock=asyncio.Lock,
@@ -185,7 +192,7 @@ class LoopRunner:
         else:
             asyncio.run_coroutine_threadsafe(work, loop)
 
-    def _submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+    def _submit(self, work: Coroutine[Any, Any, T]) -> futures.Future[T]:
         if _loop.is_here():
             work.close()
             raise InvalidInputError(
@@ -198,28 +205,30 @@ class LoopRunner:
 
 
 class _Pool:
-    """Threads for work that is started aside; new ones after a fork."""
+    """Threads, made when there is work for them; new ones after a fork."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int, name: str) -> None:
+        self._most = most
+        self._name = name
         self.forget()
         os.register_at_fork(after_in_child=self.forget)
 
     def forget(self) -> None:
         self._lock = threading.Lock()
-        self._pool: ThreadPoolExecutor | None = None
+        self._pool: futures.ThreadPoolExecutor | None = None
 
-    def submit(self, function: Callable[..., Any], *args: Any) -> Future[Any]:
+    def submit(self, function: Callable[..., Any], *args: Any) -> futures.Future[Any]:
         with self._lock:
             if self._pool is None:
-                self._pool = ThreadPoolExecutor(8, thread_name_prefix="cloudckpt-aside")
+                self._pool = futures.ThreadPoolExecutor(self._most, thread_name_prefix=self._name)
             try:
                 return self._pool.submit(function, *args)
-            except RuntimeError:  # the interpreter is ending, and takes no new work aside
+            except RuntimeError:  # the interpreter is ending, and takes no new work
                 return _done(function, *args)
 
 
-def _done(function: Callable[..., Any], *args: Any) -> Future[Any]:
-    future: Future[Any] = Future()
+def _done(function: Callable[..., Any], *args: Any) -> futures.Future[Any]:
+    future: futures.Future[Any] = futures.Future()
     try:
         future.set_result(function(*args))
     except Exception as error:  # noqa: BLE001 - as a pool does: it is raised where the result is asked for
@@ -227,13 +236,14 @@ def _done(function: Callable[..., Any], *args: Any) -> Future[Any]:
     return future
 
 
-_pool = _Pool()
+_aside = _Pool(8, "cloudckpt-aside")
+_callers = _Pool(64, "cloudckpt-call")  # asyncio's own are few, and serve the caller's program
 
 
 class _Aside:
     def __init__(self, work: Coroutine[Any, Any, Any]) -> None:
         # With the caller's context, as a task has it: the deadline is in it.
-        self._future = _pool.submit(copy_context().run, drive, work)
+        self._future = _aside.submit(copy_context().run, drive, work)
 
     def done(self) -> bool:
         return self._future.done()
@@ -279,16 +289,16 @@ class DirectRunner:
         self.effects = Effects(
             clock=clock,
             new_id=_new_id,
-            uniform=random.SystemRandom().uniform,
+            uniform=_uniform,
             sleep=_sleep,
             spawn=_spawn_aside,
             lock=_ThreadLock,
             offload=_here,
         )
-        self._abandoned: set[Future[None]] = set()
+        self._abandoned: set[futures.Future[None]] = set()
 
     @property
-    def abandoned(self) -> Collection[Future[None]]:
+    def abandoned(self) -> Collection[futures.Future[None]]:
         """Calls whose callers were cancelled, and that go on to their ends in worker threads."""
         return tuple(self._abandoned)
 
@@ -297,9 +307,9 @@ class DirectRunner:
         return drive(work)
 
     async def acall(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine on a worker thread of the caller's loop."""
+        """Run a coroutine on a thread of ours."""
         unbegun = iter((work,))  # for the thread to take, or for a caller that is cancelled before
-        ended: Future[None] = Future()
+        ended: futures.Future[None] = futures.Future()
 
         def begin() -> T:
             try:
@@ -308,7 +318,7 @@ class DirectRunner:
                 ended.set_result(None)
 
         try:
-            return await asyncio.to_thread(begin)
+            return await asyncio.wrap_future(_callers.submit(copy_context().run, begin))
         except asyncio.CancelledError:
             self._abandoned.add(ended)
             ended.add_done_callback(self._abandoned.discard)
@@ -336,4 +346,8 @@ async def _here(function: Callable[[], T]) -> T:
 
 
 def _new_id() -> str:
-    return secrets.token_hex(8)
+    return os.urandom(8).hex()
+
+
+def _uniform(least: float, most: float) -> float:
+    return random.SystemRandom().uniform(least, most)

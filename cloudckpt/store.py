@@ -7,30 +7,28 @@ aside is left when its store, or the interpreter, ends in order.
 from __future__ import annotations
 
 import os
+import pickle
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from cloudckpt.clock import Clock, SystemClock
-from cloudckpt.codec import Encoded
-from cloudckpt.codec.intake import Intake, check_max_state_bytes
-from cloudckpt.codec.redaction import Rule, Rules
-from cloudckpt.collect import Collected, collect, delete_run
+from cloudckpt.codec.frame import check_max_state_bytes
+from cloudckpt.codec.intake import Intake
 from cloudckpt.core import Core
-from cloudckpt.curated import whoami
-from cloudckpt.drafts import Draft
-from cloudckpt.errors import InvalidInputError, RunNotFoundError
-from cloudckpt.history import Which
-from cloudckpt.load import list_runs, load
-from cloudckpt.model import CheckpointInfo, Origin, RunInfo, describe
+from cloudckpt.errors import InvalidInputError
+from cloudckpt.keeping import Keeping
+from cloudckpt.load import list_runs
+from cloudckpt.model import RunInfo
+from cloudckpt.proving import Proving
 from cloudckpt.retention import Retention, chosen
 from cloudckpt.run import Run
-from cloudckpt.settings import read_settings, write_settings
 from cloudckpt.storage.contract import Storage
 from cloudckpt.storage.engines import engine_for
 from cloudckpt.storage.retry import DEADLINE, RetryPolicy
-from cloudckpt.twins import awaited, waits
+
+if TYPE_CHECKING:
+    from cloudckpt.codec.redaction import Rule
 
 TIMEOUT = DEADLINE
 
@@ -81,7 +79,7 @@ def open(
         patience=RetryPolicy(deadline=_seconds("timeout", timeout)).patience,
         unsafe_single_writer=unsafe_single_writer,
     )
-    return Store(
+    store = Store(
         make,
         keep_last=keep_last,
         retention=retention,
@@ -92,6 +90,30 @@ def open(
         clock=clock,
         probed=unsafe_single_writer,
     )
+    store._opened = {
+        "storage_options": storage_options,
+        "engine": engine,
+        "retention": store._rules,
+        "redact": store._redact,
+        "max_state_bytes": max_state_bytes,
+        "timeout": timeout,
+        "latency": latency,
+        "clock": clock,
+        "unsafe_single_writer": unsafe_single_writer,
+    }
+    return store
+
+
+_arrived: dict[bytes, Store] = {}
+"""Stores that were sent to this process, each opened once."""
+
+
+def _arrive(url: str, options: bytes) -> Store:
+    key = url.encode() + options
+    store = _arrived.get(key)
+    if store is None or store.closed:
+        store = _arrived[key] = open(url, **pickle.loads(options))  # noqa: S301 - inside a pickle already
+    return store
 
 
 def _seconds(name: str, value: float) -> float:
@@ -100,7 +122,7 @@ def _seconds(name: str, value: float) -> float:
     return float(value)
 
 
-class Store:
+class Store(Keeping, Proving):
     """A bucket prefix or a folder that holds runs. Safe from any thread.
 
     Made by `cloudckpt.open`, or of an engine of your own: docs/engines.md. A context
@@ -133,7 +155,7 @@ class Store:
                 "a store is made of a function that makes an engine; for a URL use cloudckpt.open", got=make
             )
         self._rules = chosen(keep_last, retention)
-        self._redact = Rules(redact=redact).redact
+        self._redact = Intake(redact=redact).redact
         self._max_state_bytes = check_max_state_bytes(max_state_bytes)
         self._core = Core(
             make,
@@ -143,6 +165,13 @@ class Store:
             probed=probed,
         )
         self.url = self._core.url
+        self._opened: dict[str, Any] | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Go to another process as URL and options, credentials among them; it is opened there once."""
+        if self._opened is None:
+            raise TypeError("a store made of an engine can't be sent to another process; open it there")
+        return _arrive, (self.url, pickle.dumps(self._opened))
 
     def __repr__(self) -> str:
         return f"<Store {self.url}>"
@@ -180,13 +209,13 @@ class Store:
         """
         self._core.check_open()
         limit = self._max_state_bytes if max_state_bytes is None else check_max_state_bytes(max_state_bytes)
-        rules = Rules(exclude, (*self._redact, *Rules(redact=redact).redact))
+        redact = (*self._redact, *Intake(redact=redact).redact)
         return Run(
             self._core,
             run_id,
             rules=chosen(keep_last, retention) or self._rules,
             fingerprint=fingerprint,
-            intake=Intake(rules, max_state_bytes=limit),
+            intake=Intake(exclude, redact, max_state_bytes=limit),
         )
 
     def runs(self, prefix: str = "") -> Iterator[RunInfo]:
@@ -214,138 +243,6 @@ class Store:
 
     async def _page(self, prefix: str, cursor: str | None) -> tuple[list[RunInfo], str | None]:
         return await list_runs(self._core.storage, prefix, cursor)
-
-    # ---- runs as a whole
-
-    async def _delete(self, run_id: str, *, why: str = "", by: str | None = None) -> Collected:
-        """Delete a run: its objects go, and a tombstone refuses every later save. Destructive.
-
-        Safe to call again, which removes what a late writer or a failure left.
-
-        Args:
-            run_id: The run.
-            why: Kept in the tombstone.
-            by: Who deletes it; by default this user on this host.
-
-        Raises:
-            HeldError: A hold forbids it; names who set it, when, and why.
-            RunNotFoundError: There is no such run.
-        """
-        _, removed = await delete_run(self._core.access(run_id), by=by or whoami(), why=why)
-        return removed
-
-    delete = waits(_delete)
-    adelete = awaited(_delete)
-
-    async def _collect(self, run_id: str, *, dry_run: bool = False) -> Collected:
-        """Remove a run's objects that nothing refers to, such as those a crash left behind. Destructive.
-
-        Safe while writers are at work, and to call again after a failure half way.
-
-        Args:
-            run_id: The run.
-            dry_run: Only say what would be removed.
-
-        Raises:
-            RunNotFoundError: There is no such run.
-            CorruptCheckpointError: Its manifest or history can't be read; nothing was removed.
-        """
-        return await collect(self._core.access(run_id), dry_run=dry_run)
-
-    collect = waits(_collect)
-    acollect = awaited(_collect)
-
-    def fork(
-        self,
-        run_id: str,
-        new_id: str,
-        *,
-        seq: int | None = None,
-        tag: str | None = None,
-        step: int | None = None,
-        to: Store | None = None,
-    ) -> CheckpointInfo:
-        """Begin a new run from a checkpoint of another; by default from its newest.
-
-        The two share nothing afterwards. The new run's first checkpoint tells where it came from.
-
-        Args:
-            run_id: The run to start from.
-            new_id: The new run; it must not have a checkpoint yet.
-            seq: Which checkpoint.
-            tag: Which checkpoint, by its tag.
-            step: Which checkpoint, by its step.
-            to: The store of the new run; by default this one.
-
-        Raises:
-            StaleStateError: The new run exists and has a checkpoint.
-            CheckpointNotFoundError, RunNotFoundError: There is nothing to start from.
-            CorruptCheckpointError: The checkpoint is damaged.
-        """
-        draft = self._core.call(
-            self._fork_of(run_id, Which(seq=seq, tag=tag, step=step), away=to is not None)
-        )
-        other = to or self
-        return other._core.call(other._begin(new_id, draft))
-
-    async def afork(
-        self,
-        run_id: str,
-        new_id: str,
-        *,
-        seq: int | None = None,
-        tag: str | None = None,
-        step: int | None = None,
-        to: Store | None = None,
-    ) -> CheckpointInfo:
-        """`fork`, awaited."""
-        which = Which(seq=seq, tag=tag, step=step)
-        draft = await self._core.acall(self._fork_of(run_id, which, away=to is not None))
-        other = to or self
-        return await other._core.acall(other._begin(new_id, draft))
-
-    async def _fork_of(self, run_id: str, which: Which, *, away: bool) -> Draft:
-        core = self._core
-        loaded = await load(core.storage, core.effects, run_id, which=which)
-        if loaded is None:
-            raise RunNotFoundError("there is no such run with a checkpoint to start from", run=run_id)
-        old = loaded.entry
-        return Draft(
-            commit=core.effects.new_id(),
-            state=Encoded(
-                loaded.data, old.encoded_size, old.encoded_digest, old.codec, old.schema, old.schema_version
-            ),
-            origin=Origin(run_id, old.seq, self.url if away else None),
-            step=old.step,
-            metadata=old.metadata,
-            fingerprint=old.fingerprint,
-            expect=0,
-        )
-
-    async def _begin(self, run_id: str, draft: Draft) -> CheckpointInfo:
-        writer = self._core.writer(run_id, rules=self._rules)
-        manifest, entry = await writer.save(draft)
-        await writer.settle()
-        return describe(manifest, entry)
-
-    async def _get_retention(self) -> Retention | None:
-        """Return the rules that an operator set for the store's runs; None when nobody did."""
-        return (await read_settings(self._core.storage)).retention
-
-    get_retention = waits(_get_retention)
-    aget_retention = awaited(_get_retention)
-
-    async def _set_retention(self, retention: Retention | None) -> None:
-        """Set the rules of the store's runs that begin from now on; None takes them away.
-
-        A run keeps the rules that it began with, until `Run.retain` changes them.
-        """
-        chosen(None, retention)
-        settings = await read_settings(self._core.storage)
-        await write_settings(self._core.storage, replace(settings, retention=retention))
-
-    set_retention = waits(_set_retention)
-    aset_retention = awaited(_set_retention)
 
     def close(self) -> None:
         """Let what its runs started aside end, and close its connections. Safe to call twice."""

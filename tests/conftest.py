@@ -1,18 +1,21 @@
 """Fixtures that every suite shares: the real servers, and the list of them at the end of a run.
 
 `moto_server`, `seaweedfs_server`, `minio_server`, `fake_gcs_server` and
-`azurite_server` are the one each; `s3_server` runs a test on each of the three
-that speak S3, `racing_server` on those of them whose conditional writes hold when
-they race. One that can't run skips its tests.
+`azurite_server` are the one each; `gcs_xml_server` is fake-gcs-server for clients
+that speak Google's XML. `s3_server` runs a test on each of the three that speak S3,
+`racing_server` on those of them whose conditional writes hold when they race. One
+that can't run skips its tests.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
 import pytest
 
 from tests.servers.base import Server, Unavailable
+from tests.servers.gcs_xml_proxy import XMLProxy
 from tests.servers.registry import PREPARES, STARTS, Servers
 
 SERVERS = pytest.StashKey[Servers]()
@@ -102,6 +105,12 @@ def minio_server(request: pytest.FixtureRequest) -> Server:
 @pytest.fixture(scope="session")
 def fake_gcs_server(request: pytest.FixtureRequest) -> Server:
     return _get(request, "fake_gcs")
+
+
+@pytest.fixture(scope="session")
+def gcs_xml_server(fake_gcs_server: Server) -> Iterator[Server]:
+    with XMLProxy(fake_gcs_server.endpoint) as proxy:
+        yield fake_gcs_server.through(proxy.endpoint)
 
 
 @pytest.fixture(scope="session")

@@ -1,17 +1,22 @@
 """The command line. Parses, calls, prints; alone in reading the environment.
 
-Owns: the entry point, and how it ends. Its libraries, click and rich, come with
-the extra `cli` and are imported when a command runs. One module a command,
-named in `commands.py` and imported when the command is used.
+Owns: the entry point. Its libraries, click and rich, come with the extra `cli` and are
+imported when a command runs.
 
-Exit codes: 0 it went well; 1 it ran, and the answer is no; 2 it could not run.
+    commands.py    names and one line of each command; the rest is imported when it is used
+    frame.py       options that many commands have, and questions before what destroys
+    names.py       RUN@WHICH, and what was meant when there is no such run
+    screen.py      tables for a terminal, tab-separated lines for a pipe, JSON for programs
+    shapes.py      the JSON that docs/cli.md promises
+    words.py       sizes, times and texts for people; what people write for a time
+    failures.py    errors as one line, and exit codes
+
+Each further module has the commands of one topic. Exit codes are in `failures.py`.
 """
 
 from __future__ import annotations
 
 import sys
-
-from cloudckpt.errors import CloudckptError
 
 
 def main() -> None:
@@ -22,8 +27,4 @@ def main() -> None:
         if error.name is None or error.name.startswith("cloudckpt"):
             raise
         sys.exit(f'error: the command line needs {error.name}: pip install "cloudckpt[cli]"')
-    try:
-        cli()
-    except CloudckptError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+    cli()

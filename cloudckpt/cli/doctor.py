@@ -15,6 +15,7 @@ from typing import Any
 import click
 
 import cloudckpt
+from cloudckpt.cli.frame import location
 from cloudckpt.clock import SystemClock
 from cloudckpt.doctor import Report, examine
 from cloudckpt.runner import make_runner
@@ -27,30 +28,9 @@ BAR = 20
 """Characters of a histogram's longest bar."""
 
 
-def _json_object(_context: click.Context, _option: click.Parameter, value: str | None) -> Any:
-    if value is None:
-        return None
-    try:
-        found = json.loads(value)
-    except ValueError as error:
-        raise click.BadParameter(f"not JSON: {error}") from error
-    if not isinstance(found, dict):
-        raise click.BadParameter('not a JSON object, such as {"profile": "agents"}')
-    return found
-
-
 @click.command("doctor")
 @click.argument("url", required=False)
-@click.option("--store", envvar="CLOUDCKPT_URL", help="The store, as an option. [env: CLOUDCKPT_URL]")
-@click.option(
-    "--engine", help="The engine, where a URL has more than one, such as boto3 or obstore for s3://."
-)
-@click.option(
-    "--storage-options",
-    metavar="JSON",
-    callback=_json_object,
-    help="What cloudckpt.open takes as storage_options. Leave secrets to the environment.",
-)
+@location
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def command(
     url: str | None,

@@ -16,9 +16,11 @@ from __future__ import annotations
 
 import io
 import struct
-from typing import Final
+import threading
+from functools import cache
+from typing import Any, Final
 
-from cloudckpt.errors import CorruptCheckpointError, UnsupportedFormatError
+from cloudckpt.errors import CorruptCheckpointError, InvalidInputError, UnsupportedFormatError
 
 CODEC: Final = "msgpack+zstd"
 CODEC_VERSION: Final = 1
@@ -37,24 +39,55 @@ _VERSION: Final = struct.Struct(">H")
 _LEVEL: Final = 3
 
 
+def check_max_state_bytes(value: int | None) -> int:
+    """Return the limit; None is the largest that a load takes.
+
+    Raises:
+        InvalidInputError: It is no number of bytes, or a load would refuse such a state.
+    """
+    if value is None:
+        return MAX_STATE_BYTES
+    if type(value) is not int or not 0 < value <= MAX_STATE_BYTES:
+        raise InvalidInputError(
+            f"max_state_bytes must be a whole number from 1 to {MAX_STATE_BYTES}, or None", got=value
+        )
+    return value
+
+
+class _Own(threading.local):
+    """Each thread's compressor: to make one takes three times as long as to compress a small state."""
+
+    compressor: Any = None
+
+
+_own = _Own()
+
+
 def seal(encoded: memoryview | bytes, aside: memoryview | bytes = b"", *, marks: bool) -> bytes:
     """Return the header and the compressed `encoded`, with what lies behind its value."""
-    from zstandard import ZstdCompressor
-
-    compressor = ZstdCompressor(level=_LEVEL, write_content_size=True, write_checksum=True)
     if aside:
         payload = io.BytesIO()
         payload.write(header(marks=marks, aside=True))
-        with compressor.stream_writer(payload, size=len(encoded) + len(aside), closefd=False) as stream:
+        # Not the thread's own: between two writes a signal's handler may save, too.
+        with _compressor().stream_writer(payload, size=len(encoded) + len(aside), closefd=False) as stream:
             stream.write(encoded)
             stream.write(aside)
         return payload.getvalue()
-    frame: bytes = compressor.compress(encoded)
+    if _own.compressor is None:
+        _own.compressor = _compressor()
+    frame: bytes = _own.compressor.compress(encoded)
     if isinstance(encoded, memoryview):
         encoded.release()  # so that the packed state and the joined payload never exist at once
     return header(marks=marks) + frame
 
 
+def _compressor() -> Any:
+    from zstandard import ZstdCompressor
+
+    return ZstdCompressor(level=_LEVEL, write_content_size=True, write_checksum=True)
+
+
+@cache
 def header(*, marks: bool, aside: bool = False) -> bytes:
     """Return what stands before the zstd frame."""
     name = CODEC.encode()

@@ -8,15 +8,20 @@ and nothing depends on it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Final
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from cloudckpt.codec.encoding import Encoded, encode
 from cloudckpt.codec.frame import MAX_STATE_BYTES
-from cloudckpt.codec.redaction import Rules
-from cloudckpt.codec.sizes import measure, sizes_by_path
 from cloudckpt.errors import InvalidInputError, SerializationError
-from cloudckpt.model import Size
+from cloudckpt.late import Late
+
+if TYPE_CHECKING:
+    from cloudckpt.codec import encoding, redaction, sizes
+    from cloudckpt.model import Size
+else:  # a run has an intake before it is known whether it will save
+    encoding = Late("cloudckpt.codec.encoding")
+    redaction = Late("cloudckpt.codec.redaction")
+    sizes = Late("cloudckpt.codec.sizes")
 
 SAVES: Final = 20
 """Saves in a row, each of a larger state than the one before, that make a growth steady."""
@@ -32,8 +37,7 @@ _LEVELS: Final = 4
 _SHOWN: Final = 6
 
 
-@dataclass(frozen=True, slots=True)
-class Taken:
+class Taken(NamedTuple):
     """A state that may be saved.
 
     Attributes:
@@ -42,7 +46,7 @@ class Taken:
         warning: What to tell the user, if anything.
     """
 
-    encoded: Encoded
+    encoded: encoding.Encoded
     measured: Size | None
     warning: str | None
 
@@ -51,14 +55,35 @@ class Intake:
     """Takes the states of one run.
 
     Args:
-        rules: What is excluded and redacted.
+        exclude, redact: What is excluded and redacted, see `redaction.Rules`.
         max_state_bytes: How large a state may be before compression.
+
+    Attributes:
+        redact: As it was given.
+
+    Raises:
+        InvalidInputError: A rule is none.
     """
 
-    def __init__(self, rules: Rules | None = None, *, max_state_bytes: int = MAX_STATE_BYTES) -> None:
-        self.rules = rules or Rules()
+    def __init__(
+        self,
+        exclude: Iterable[str] = (),
+        redact: Iterable[redaction.Rule] = (),
+        *,
+        max_state_bytes: int = MAX_STATE_BYTES,
+    ) -> None:
+        self._rules = None if exclude == redact == () else redaction.Rules(exclude, redact)
+        self.redact = () if self._rules is None else self._rules.redact
         self._max = max_state_bytes
         self._growth = Growth()
+
+    def labels(
+        self, tags: tuple[str, ...], metadata: dict[str, Any]
+    ) -> tuple[tuple[str, ...], dict[str, Any]]:
+        """Return the tags and the metadata of a checkpoint as they are saved: redacted."""
+        if self._rules is None:
+            return tags, metadata
+        return self._rules.tags(tags), self._rules.metadata(metadata)
 
     def take(self, state: object, *, explain: bool = False) -> Taken:
         """Return the state as it is saved.
@@ -67,39 +92,26 @@ class Intake:
             InvalidInputError: It is too large, or a rule excludes what can't be missing.
             SerializationError: It can't be carried.
         """
-        state = self.rules.apply(state)
+        if self._rules is not None:
+            state = self._rules.apply(state)
         try:
-            encoded = encode(state, max_bytes=self._max)
+            encoded = encoding.encode(state, max_bytes=self._max)
         except SerializationError as error:
             if error.kind != "too-large":
                 raise
+            fattest = sizes.measure(state).render(limit=_SHOWN)
             raise InvalidInputError(
                 "the state is larger than max_state_bytes; save less of it (what is large and never changes "
-                f"can stay outside, with its address in the state):\n{measure(state).render(limit=_SHOWN)}\n",
+                f"can stay outside, with its address in the state):\n{fattest}\n",
                 kind="too-large",
                 encoded_size=error.facts["encoded_size"],
                 max_state_bytes=self._max,
             ) from None
         return Taken(
             encoded=encoded,
-            measured=measure(state) if explain else None,
+            measured=sizes.measure(state) if explain else None,
             warning=self._growth.note(state, encoded.encoded_size),
         )
-
-
-def check_max_state_bytes(value: int | None) -> int:
-    """Return the limit; None is the largest that a load takes.
-
-    Raises:
-        InvalidInputError: It is no number of bytes, or a load would refuse such a state.
-    """
-    if value is None:
-        return MAX_STATE_BYTES
-    if type(value) is not int or not 0 < value <= MAX_STATE_BYTES:
-        raise InvalidInputError(
-            f"max_state_bytes must be a whole number from 1 to {MAX_STATE_BYTES}, or None", got=value
-        )
-    return value
 
 
 class Growth:
@@ -122,22 +134,21 @@ class Growth:
         row = self._row  # taken and put back at once, so that threads lose a count at worst
         if row.sizes and encoded_size <= row.sizes[-1]:
             row = _Row()
-        sizes, before = (*row.sizes[-SAVES:], encoded_size), row.before
-        if len(sizes) > SAVES // 2 and before is None:
-            before = sizes_by_path(state, levels=_LEVELS)
-        self._row = _Row(sizes, before)
-        if before is None or len(sizes) <= SAVES or encoded_size < LEAST or not _is_steady(sizes):
+        grown, before = (*row.sizes[-SAVES:], encoded_size), row.before
+        if len(grown) > SAVES // 2 and before is None:
+            before = sizes.sizes_by_path(state, levels=_LEVELS)
+        self._row = _Row(grown, before)
+        if before is None or len(grown) <= SAVES or encoded_size < LEAST or not _is_steady(grown):
             return None
         self._told = True
-        where = _most_grown(sizes_by_path(state, levels=_LEVELS), before)
+        where = _most_grown(sizes.sizes_by_path(state, levels=_LEVELS), before)
         return (
-            f"grew at each of its last {SAVES} saves, by about {(sizes[-1] - sizes[0]) // SAVES:,} bytes, to "
+            f"grew at each of its last {SAVES} saves, by about {(grown[-1] - grown[0]) // SAVES:,} bytes, to "
             f"{encoded_size:,}; most of that is {where}: compact it, or save only what decides the next step"
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
+class _Row(NamedTuple):
     """The last saves of ever larger states.
 
     Attributes:

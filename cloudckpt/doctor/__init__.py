@@ -20,11 +20,11 @@ from cloudckpt.effects import Effects
 from cloudckpt.errors import CloudckptError
 from cloudckpt.storage.contract import Storage
 from cloudckpt.storage.file import FileStorage
-from cloudckpt.storage.findings import Finding, Inspectable, Level, Samples, unknown
+from cloudckpt.storage.findings import Finding, Inspectable, Level, Samples, not_looked_at
 from cloudckpt.storage.memory import MemoryStorage
+from cloudckpt.storage.obstore_engine import ObstoreStorage
 from cloudckpt.storage.retry import RetryingStorage, RetryPolicy
-from cloudckpt.storage.s3 import S3Storage
-from cloudckpt.storage.s3_boto3 import Boto3Storage
+from cloudckpt.storage.s3_requests import S3Requests
 
 __all__ = ["Report", "examine"]
 
@@ -100,24 +100,21 @@ def _inspection(engine: Storage) -> Callable[[Samples], Coroutine[Any, Any, Sequ
         from cloudckpt.doctor.folder import inspect_folder
 
         return lambda _: inspect_folder(engine)
-    if isinstance(engine, S3Storage | Boto3Storage):
+    if isinstance(engine, S3Requests):
         from cloudckpt.doctor.s3 import inspect_bucket
 
         return lambda samples: inspect_bucket(engine, samples)
+    if isinstance(engine, ObstoreStorage) and engine.url.startswith("s3://"):
+        from cloudckpt.doctor.s3 import inspect_bucket_of_obstore
+
+        return lambda samples: inspect_bucket_of_obstore(engine, samples)
     return lambda _: _nothing_known(engine)
 
 
 async def _nothing_known(engine: Storage) -> list[Finding]:
     if isinstance(engine, MemoryStorage):
         return []
-    other = " (for s3://, --engine s3fs or boto3 does)" if engine.url.startswith("s3://") else ""
-    return [
-        unknown(
-            "settings",
-            f"this engine does not ask for the bucket's settings{other}",
-            "see to it that no rule deletes or archives current objects, and that old pointers expire",
-        )
-    ]
+    return [not_looked_at("this engine can't ask for the store's settings")]
 
 
 def _tidier(engine: Storage) -> Callable[[set[str]], None]:

@@ -13,7 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from cloudckpt import keys
-from cloudckpt.storage.file import LOCKS, TEMPORARY, FileStorage
+from cloudckpt.storage.file import LOCKS, FileStorage
+from cloudckpt.storage.file_leftovers import TEMPORARY
 from cloudckpt.storage.findings import Finding, fault, ok, unknown, warning
 
 LOW_SPACE = 2**30

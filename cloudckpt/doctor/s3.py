@@ -18,18 +18,16 @@ from urllib.parse import parse_qsl, urlsplit
 
 from cloudckpt import keys
 from cloudckpt.doctor.s3_lifecycle import ARCHIVES, ends_old_pointers, lifecycle_finding
-from cloudckpt.errors import CloudckptError, PermissionDeniedError
+from cloudckpt.errors import CloudckptError, PermissionDeniedError, UnsupportedStoreError
 from cloudckpt.storage.answers import AbsentError
-from cloudckpt.storage.findings import Finding, Samples, fault, ok, unknown, warning
-from cloudckpt.storage.s3 import S3Storage
-from cloudckpt.storage.s3_boto3 import Boto3Storage
-from cloudckpt.storage.s3_requests import is_amazons
+from cloudckpt.storage.findings import Finding, Samples, fault, not_looked_at, ok, unknown, warning
+from cloudckpt.storage.obstore_engine import ObstoreStorage
+from cloudckpt.storage.s3_boto3 import INSTALL, Boto3Storage
+from cloudckpt.storage.s3_requests import S3Requests, is_amazons
 
 STS_SECONDS = 5
 BILLED_FOR_LONG = frozenset({"STANDARD_IA", "ONEZONE_IA", "GLACIER_IR"})
 """Storage classes that bill each object for 30 days or more, however soon it is overwritten."""
-
-Engine: TypeAlias = S3Storage | Boto3Storage
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +45,14 @@ _Answer: TypeAlias = Mapping[str, Any] | _Untold
 """What the store says; empty where nothing is set."""
 
 
-async def inspect_bucket(engine: Engine, samples: Samples) -> list[Finding]:
+async def inspect_bucket(engine: S3Requests, samples: Samples) -> list[Finding]:
     """Return what there is to say about the bucket of an engine.
 
     Args:
         engine: By s3fs or by boto3.
         samples: What the doctor has just written.
     """
-    client, options = await _opened(engine)
+    client = await engine.client()
     root = engine.url.removeprefix("s3://").partition("/")[2]
     root = f"{root}/" if root else ""
     versioning = await _ask(engine, "get_bucket_versioning", "s3:GetBucketVersioning")
@@ -67,7 +65,7 @@ async def inspect_bucket(engine: Engine, samples: Samples) -> list[Finding]:
         _endpoint(client),
         await _identity(engine, client),
         _versioning(versioning, rules, root),
-        _lifecycle(rules, root, options),
+        _lifecycle(rules, root, engine.options),
         _object_lock(locked),
         _encryption(encryption, pointer),
         _storage_class(pointer, payload),
@@ -75,19 +73,33 @@ async def inspect_bucket(engine: Engine, samples: Samples) -> list[Finding]:
     ]
 
 
-async def _opened(engine: Engine) -> tuple[Any, Mapping[str, Any]]:
-    """Return the client that the engine sends its requests by, and the options it was made of."""
-    if isinstance(engine, Boto3Storage):
-        return engine._opened(), engine._options
-    fs = await engine._session()
-    return await fs.get_s3(engine._bucket), engine._options
+async def inspect_bucket_of_obstore(engine: ObstoreStorage, samples: Samples) -> list[Finding]:
+    """Return the same for obstore, which knows no request for settings: boto3 asks, by the same options.
+
+    Args:
+        engine: Of a URL of S3.
+        samples: What the doctor has just written by it.
+    """
+    bucket, _, prefix = engine.url.removeprefix("s3://").partition("/")
+    try:
+        asking = Boto3Storage(bucket, prefix, storage_options=engine.options)
+    except UnsupportedStoreError:
+        why = "obstore can't ask for a bucket's settings, and boto3, which can, is not installed"
+        return [not_looked_at(why, INSTALL)]
+    try:
+        findings = await inspect_bucket(asking, samples)
+    finally:
+        await asking.close()
+    checksums = _checksums_of_obstore(engine.checksum, written=samples.pointer is not None)
+    own = [checksums if finding.check == "checksums" else finding for finding in findings]
+    return [ok("settings", "asked for by boto3, with the same options: obstore can't ask"), *own]
 
 
-async def _ask(engine: Engine, method: str, right: str, *key: str | None) -> _Answer:
+async def _ask(engine: S3Requests, method: str, right: str, *key: str | None) -> _Answer:
     if key == (None,):
         return _Untold("not tried, since nothing could be written", "")
     try:
-        answer: Mapping[str, Any] = await engine._call(method, *(key or (None,)))
+        answer = await engine.ask(method, *key)
     except AbsentError:
         return {}
     except PermissionDeniedError:
@@ -111,13 +123,18 @@ def _endpoint(client: Any) -> Finding:
     return ok("endpoint", url, **facts)
 
 
-async def _identity(engine: Engine, client: Any) -> Finding:
+async def _identity(engine: S3Requests, client: Any) -> Finding:
+    from botocore.exceptions import BotoCoreError, ClientError
+
     # botocore has no other way to the credentials that a client really uses.
     credentials = client._get_credentials()
     if credentials is None:
         return warning("identity", "nobody: requests are not signed", "give it credentials", anonymous=True)
-    frozen = credentials.get_frozen_credentials()
-    frozen = await frozen if inspect.isawaitable(frozen) else frozen
+    try:
+        frozen = credentials.get_frozen_credentials()
+        frozen = await frozen if inspect.isawaitable(frozen) else frozen
+    except (BotoCoreError, ClientError) as error:
+        return unknown("identity", f"the credentials can't be had now ({type(error).__name__})")
     shown = frozen.access_key[: min(8, len(frozen.access_key) // 2)]
     if not is_amazons(client.meta.endpoint_url):
         why = f"access key {shown}...; whose it is, this store has no request to tell"
@@ -157,8 +174,17 @@ def whoami(credentials: Any, region: str | None) -> Mapping[str, str] | str:
 def _checksums(client: Any, *, written: bool) -> Finding:
     sends = getattr(client.meta.config, "request_checksum_calculation", None) or "when_required"
     found = f"each write carries its MD5, and a checksum of S3's own {sends.replace('_', ' ')}"
+    return _taken(found, written=written, request_checksum_calculation=sends)
+
+
+def _checksums_of_obstore(algorithm: str | None, *, written: bool) -> Finding:
+    found = f"each write carries its {algorithm}" if algorithm else "no write carries a checksum"
+    return _taken(found, written=written, algorithm=algorithm)
+
+
+def _taken(found: str, *, written: bool, **facts: Any) -> Finding:
     if written:
-        return ok("checksums", found, request_checksum_calculation=sends)
+        return ok("checksums", found, **facts)
     return unknown("checksums", f"{found}; whether the store takes it, a failed write does not tell")
 
 

@@ -1,13 +1,55 @@
-"""What engines tell themselves of a store's answers, before the contract's words for it."""
+"""What engines tell themselves of a store's answers, and what they say alike."""
 
 from __future__ import annotations
 
+import re
 from typing import TypeAlias
 
-from cloudckpt.errors import CloudckptError, StorageError
+from cloudckpt.errors import AmbiguousError, CloudckptError, PermissionDeniedError, StorageError
 
 Answer: TypeAlias = tuple[type[CloudckptError], str | None, str]
 """The error to raise, its kind, and its message."""
+
+INTACT = "what was saved is intact"
+UNSENT = "credentials-unavailable"
+"""The kind of a failure that passes, and before which nothing was sent: any request may follow it."""
+
+EXPIRED: Answer = (
+    PermissionDeniedError,
+    "credentials-expired",
+    f"the credentials have expired; renew them, open the store again and load: {INTACT}",
+)
+NOT_RENEWED: Answer = (
+    PermissionDeniedError,
+    "credentials",
+    f"the credentials could not be renewed; log in again or replace them, and open the store again: {INTACT}",
+)
+NOT_RENEWED_NOW: Answer = (
+    PermissionDeniedError,
+    UNSENT,
+    f"the credentials could not be fetched now, so nothing was sent; check where they come from: {INTACT}",
+)
+UNANSWERED: Answer = (
+    AmbiguousError,
+    "timeout",
+    "the store did not answer in time; a big state on a slow line needs a longer timeout",
+)
+UNREACHABLE: Answer = (
+    AmbiguousError,
+    "unreachable",
+    "the store can't be reached; check the endpoint and the network",
+)
+
+# As Azure words it of a signature and of a token, and Google of a token.
+_SAYS_EXPIRED = re.compile(
+    r"not valid in the specified time frame|signed expiry time|(token|credentials?) (is|has|have) expired",
+    re.IGNORECASE,
+)
+
+
+def or_expired(answer: Answer, text: str) -> Answer:
+    """Return `EXPIRED` for credentials that are refused because they have expired, as `text` says."""
+    return EXPIRED if answer[1] == "credentials" and _SAYS_EXPIRED.search(text) else answer
 
 
 class AbsentError(StorageError):

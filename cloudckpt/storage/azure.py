@@ -30,9 +30,21 @@ from cloudckpt.errors import (
     ThrottledError,
     UnsupportedStoreError,
 )
-from cloudckpt.storage.answers import AbsentError, Answer, OutOfRangeError
+from cloudckpt.storage import idle
+from cloudckpt.storage.answers import (
+    INTACT,
+    UNANSWERED,
+    UNREACHABLE,
+    AbsentError,
+    Answer,
+    OutOfRangeError,
+    or_expired,
+)
+from cloudckpt.storage.azure_beside import AzureBeside, check_tier, placed
 from cloudckpt.storage.contract import Data, Listed, Page, Stored, Token
 from cloudckpt.storage.pieces import in_pieces
+from cloudckpt.storage.placing import NOWHERE, Placing
+from cloudckpt.storage.retry import PATIENCE
 
 PAGE_ROWS = 1000
 DELETES_AT_ONCE = 16
@@ -44,19 +56,28 @@ INSTALL = 'pip install "cloudckpt[azure]"'
 _TIMEOUTS = ("timeout", "connection_timeout", "read_timeout")
 
 
-class AzureStorage:
+class AzureStorage(AzureBeside):
     """One container, or a prefix of it.
 
     Args:
         container: The container's name.
         prefix: Key prefix without a trailing slash, or "" for the whole container.
         storage_options: Passed to `adlfs.AzureBlobFileSystem` as they are.
+        patience: Seconds without a sign of life after which a request is given up, where the
+            options don't say.
+        placing: What objects are written with.
     """
 
     blocking = False
 
     def __init__(
-        self, container: str, prefix: str, *, storage_options: Mapping[str, Any] | None = None
+        self,
+        container: str,
+        prefix: str,
+        *,
+        storage_options: Mapping[str, Any] | None = None,
+        patience: float = PATIENCE,
+        placing: Placing = NOWHERE,
     ) -> None:
         try:
             import adlfs
@@ -66,8 +87,11 @@ class AzureStorage:
         self._name = container
         self._prefix = f"{prefix}/" if prefix else ""
         self._options = dict(storage_options or {})
+        check_tier(placing)
+        self._placing = placing
         self._adlfs = adlfs
-        timeouts = {name: self._options[name] for name in _TIMEOUTS if self._options.get(name) is not None}
+        timeouts = {"connection_timeout": patience, "read_timeout": patience}
+        timeouts |= {name: self._options[name] for name in _TIMEOUTS if self._options.get(name) is not None}
         self._each = {"retry_total": 0, **timeouts}  # repeating is the wrapper's, and the protocol's
         self._service: Any = None
         self._credential: Any = None
@@ -116,11 +140,11 @@ class AzureStorage:
 
     async def put(self, key: str, data: Data) -> None:
         try:
-            await self.create(key, data)
+            await self._upload(key, data, overwrite=False, **placed(self._placing))
         except PreconditionFailedError:
             return  # write-once: what is there was written by an earlier try
 
-    async def _upload(self, key: str, data: Data, **condition: Any) -> Token:
+    async def _upload(self, key: str, data: Data, **how: Any) -> Token:
         body = bytes(data)
         with self._told(key):
             blob = await self._blob(key)
@@ -129,7 +153,7 @@ class AzureStorage:
                 length=len(body),
                 max_concurrency=PARTS_AT_ONCE,
                 raw_request_hook=_send_in_pieces,
-                **condition,
+                **how,
                 **self._each,
             )
         return _token(answer["etag"], key)
@@ -182,6 +206,9 @@ class AzureStorage:
                     service, found = await asyncio.to_thread(_connect, self._adlfs, self._options, loop)
                     if self._options.get("credential") is None:  # else it is the caller's to close
                         self._credential = found
+                    transport = service._pipeline._transport
+                    await transport.open()
+                    idle.limit_idle(transport.session)
                     self._service, self._container = service, service.get_container_client(self._name)
         return self._container
 
@@ -260,7 +287,7 @@ _NO_CONTAINER: Answer = (
 _UNKNOWN: Answer = (
     PermissionDeniedError,
     "credentials",
-    "the store does not accept the credentials; check the key or the SAS token, its expiry, and the clock",
+    f"the store does not accept the credentials; check the key or SAS token, its expiry, the clock: {INTACT}",
 )
 _DENIED: Answer = (
     PermissionDeniedError,
@@ -315,7 +342,7 @@ def _no_credentials(why: str) -> PermissionDeniedError:
 
 def _raise(error: Exception, key: str) -> NoReturn:
     """Raise the contract's exception for what Azure's library or aiohttp raised."""
-    from aiohttp import ClientConnectorError
+    from aiohttp import ClientConnectorError, ConnectionTimeoutError, ServerTimeoutError
     from azure.core import exceptions as azure
 
     status = getattr(error, "status_code", None)
@@ -325,15 +352,16 @@ def _raise(error: Exception, key: str) -> NoReturn:
         known = ANSWERS.get(code) or ANSWERS.get(str(status))
         if known is None and not 400 <= status < 500:
             known = _AGAIN
-        kind, word, message = known or (StorageError, "refused", "the store refused the request")
+        known = known or (StorageError, "refused", "the store refused the request")
+        kind, word, message = or_expired(known, str(error))
         raise kind(message, kind=word, key=key or None, code=code or None, status=status) from error
     if isinstance(error, azure.ClientAuthenticationError):  # before anything was sent
         raise _no_credentials(type(error).__name__) from error
-    if isinstance(error.__cause__, ClientConnectorError):
-        raise AmbiguousError(
-            "the store can't be reached; check the account's name and the network",
-            kind="unreachable",
-            key=key,
-        ) from error
+    if isinstance(error.__cause__, ClientConnectorError | ConnectionTimeoutError):
+        kind, word, message = UNREACHABLE
+        raise kind(message, kind=word, key=key or None) from error
+    if isinstance(error.__cause__, ServerTimeoutError):
+        kind, word, message = UNANSWERED
+        raise kind(message, kind=word, key=key or None) from error
     # Also what Azure's library calls a failed request: it may have been sent, and be done.
     raise AmbiguousError("the request got no usable answer", key=key, why=type(error).__name__) from error

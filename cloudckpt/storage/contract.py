@@ -11,7 +11,8 @@ slash. Values are bytes-like and are taken as they are at call time.
 Failures, in every method:
   `ThrottledError`         the store asks to slow down; nothing happened
   `AmbiguousError`         broken connection, time-out, 5xx: it may have happened
-  `PermissionDeniedError`  credentials or rights, with a `kind`
+  `PermissionDeniedError`  credentials or rights, with a `kind`; by that of
+                           "credentials-unavailable" nothing was sent, and it may pass
   `ArchivedError`          (read) the value is in a cold tier
   `UnsupportedStoreError`  the store does not implement a condition
   `StorageError`           anything else, with a `kind` where it can be told

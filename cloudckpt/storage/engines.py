@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 from cloudckpt.errors import InvalidInputError, UnsupportedStoreError
 from cloudckpt.storage.contract import Storage
+from cloudckpt.storage.placing import NOWHERE, Placing, check_cant
+from cloudckpt.storage.retry import PATIENCE
 
 _SCHEMES = "memory://NAME, file://PATH or a plain path, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX"
+_Make: TypeAlias = Callable[..., Storage]
+"""Of bucket, prefix, and by name what an engine's constructor takes besides."""
+
 _ALIASES = {"local": "file", "s3a": "s3", "gcs": "gs", "abfs": "az"}
 
 
@@ -18,7 +23,9 @@ def engine_for(
     *,
     storage_options: Mapping[str, Any] | None = None,
     engine: str | None = None,
+    patience: float = PATIENCE,
     unsafe_single_writer: bool = False,
+    placing: Placing = NOWHERE,
 ) -> Callable[[], Storage]:
     """Return a function that makes the engine for `url`: once at first, and again after a fork.
 
@@ -26,7 +33,9 @@ def engine_for(
         url: See the message of the error for the forms.
         storage_options: fsspec's own, for engines that come from fsspec.
         engine: Name of the engine, where a URL has more than one.
+        patience: Seconds without a sign of life after which an engine gives one request up.
         unsafe_single_writer: Take an fsspec protocol without conditional writes.
+        placing: What objects are written with.
 
     Raises:
         InvalidInputError: The URL, the options or the engine's name are not usable.
@@ -34,6 +43,9 @@ def engine_for(
     """
     options = _checked_options(storage_options)
     scheme, rest = _split(url)
+    if scheme not in _ENGINES:
+        why = f"{scheme}:// knows no"
+        check_cant(placing, lock=f"{why} object lock", storage_class=f"{why} storage class")
     if scheme == "memory":
         _only("memory", engine, scheme)
         return _memory(rest)
@@ -41,7 +53,8 @@ def engine_for(
         _only("file", engine, scheme)
         return _file(rest)
     if scheme in _ENGINES or scheme == "file":
-        return _bucket(scheme, rest, options, engine)
+        how = {"storage_options": options, "patience": patience, "placing": placing}
+        return _bucket(scheme, rest, engine, how)
     _only(None, engine, scheme)
     return _other(scheme, rest, options, unsafe_single_writer=unsafe_single_writer)
 
@@ -90,7 +103,7 @@ def _file(path: str) -> Callable[[], Storage]:
     return lambda: FileStorage(path)
 
 
-def _bucket(scheme: str, rest: str, options: dict[str, Any], engine: str | None) -> Callable[[], Storage]:
+def _bucket(scheme: str, rest: str, engine: str | None, how: Mapping[str, Any]) -> Callable[[], Storage]:
     known = _ENGINES.get(scheme, {"obstore": _obstore(scheme)})
     name = engine or next(iter(known))
     if name not in known:
@@ -104,38 +117,38 @@ def _bucket(scheme: str, rest: str, options: dict[str, Any], engine: str | None)
     if not bucket and scheme != "file":
         raise InvalidInputError(f"the URL has no bucket; write {scheme}://BUCKET/PREFIX")
     make = known[name]
-    return lambda: make(bucket, prefix.strip("/"), options)
+    return lambda: make(bucket, prefix.strip("/"), **how)
 
 
-def _s3fs(bucket: str, prefix: str, options: dict[str, Any]) -> Storage:
+def _s3fs(bucket: str, prefix: str, **how: Any) -> Storage:
     from cloudckpt.storage.s3 import S3Storage
 
-    return S3Storage(bucket, prefix, storage_options=options)
+    return S3Storage(bucket, prefix, **how)
 
 
-def _boto3(bucket: str, prefix: str, options: dict[str, Any]) -> Storage:
+def _boto3(bucket: str, prefix: str, **how: Any) -> Storage:
     from cloudckpt.storage.s3_boto3 import Boto3Storage
 
-    return Boto3Storage(bucket, prefix, storage_options=options)
+    return Boto3Storage(bucket, prefix, **how)
 
 
-def _gcsfs(bucket: str, prefix: str, options: dict[str, Any]) -> Storage:
+def _gcsfs(bucket: str, prefix: str, **how: Any) -> Storage:
     from cloudckpt.storage.gcs import GCSStorage
 
-    return GCSStorage(bucket, prefix, storage_options=options)
+    return GCSStorage(bucket, prefix, **how)
 
 
-def _adlfs(container: str, prefix: str, options: dict[str, Any]) -> Storage:
+def _adlfs(container: str, prefix: str, **how: Any) -> Storage:
     from cloudckpt.storage.azure import AzureStorage
 
-    return AzureStorage(container, prefix, storage_options=options)
+    return AzureStorage(container, prefix, **how)
 
 
-def _obstore(scheme: str) -> Callable[[str, str, dict[str, Any]], Storage]:
-    def make(bucket: str, prefix: str, options: dict[str, Any]) -> Storage:
+def _obstore(scheme: str) -> _Make:
+    def make(bucket: str, prefix: str, **how: Any) -> Storage:
         from cloudckpt.storage.obstore_engine import ObstoreStorage
 
-        return ObstoreStorage(scheme, bucket, prefix, storage_options=options)
+        return ObstoreStorage(scheme, bucket, prefix, **how)
 
     return make
 
@@ -159,7 +172,7 @@ def _other(
     return lambda: UnsafeStorage(scheme, rest, storage_options=options)
 
 
-_ENGINES: dict[str, dict[str, Callable[[str, str, dict[str, Any]], Storage]]] = {
+_ENGINES: dict[str, dict[str, _Make]] = {
     "s3": {"s3fs": _s3fs, "obstore": _obstore("s3"), "boto3": _boto3},
     "gs": {"gcsfs": _gcsfs, "obstore": _obstore("gs")},
     "az": {"adlfs": _adlfs, "obstore": _obstore("az")},

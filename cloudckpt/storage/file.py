@@ -29,6 +29,7 @@ from cloudckpt.errors import (
     UnsupportedStoreError,
 )
 from cloudckpt.storage.contract import Data, Listed, Page, Stored, Token
+from cloudckpt.storage.file_leftovers import TEMPORARY, Leftovers, temporary_of
 
 try:
     import fcntl
@@ -36,11 +37,10 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]  # the constructor refuses to go on without it
 
 PAGE_ROWS = 1000
-TEMPORARY = ".tmp-"
 LOCKS = ".locks"
 
 
-class FileStorage:
+class FileStorage(Leftovers):
     """A store in a folder, which is made on the first write.
 
     Args:
@@ -127,7 +127,7 @@ class FileStorage:
     def _write(self, key: str, data: Data) -> None:
         target = f"{self._prefix}{key}"
         folder = os.path.dirname(target)
-        temporary = f"{folder}/{TEMPORARY}{secrets.token_hex(8)}"
+        temporary = f"{folder}/{temporary_of(key)}{secrets.token_hex(8)}"
         descriptor = _opened(temporary, os.O_CREAT | os.O_EXCL)
         try:
             try:

@@ -66,6 +66,17 @@ def unknown(check: str, why: str, do: str = "", **facts: Any) -> Finding:
     return Finding(check, Level.UNKNOWN, why, do, facts)
 
 
+def not_looked_at(why: str, do: str = "") -> Finding:
+    """Return the finding that nobody looked at what the store is set up to do.
+
+    Args:
+        why: A sentence.
+        do: What would change that, if anything.
+    """
+    look = "see to it that no rule deletes or archives current objects, and that old pointers expire"
+    return unknown("settings", f"not looked at: {why}", f"{do}; or {look}" if do else look)
+
+
 def told(check: str, level: Level, error: CloudckptError, do: str = "") -> Finding:
     """Return what an error says: its message is a sentence, a semicolon, and what to do."""
     found, _, advice = error.message.partition("; ")

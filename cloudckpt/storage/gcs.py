@@ -1,8 +1,8 @@
 """`gs://bucket/prefix` through gcsfs.
 
-Owns: which request of Google's JSON API each method of the contract is, and what
-each answer means. Invariant: one method is one request (a listing: one per page,
-a delete: one per key), and each is sent once. gcsfs brings the endpoint, the
+Owns: which request of Google's JSON API each method of the contract is. Invariant:
+one method is one request (a listing: one per page, a delete: one per key), and
+each is sent once, unless it was refused for its credentials. gcsfs brings the endpoint, the
 credentials and the HTTP session, so `storage_options` work as they do for it;
 its own methods are passed by: they send a conditional write again without
 saying so, and turn answers into `OSError`s that no longer tell them apart.
@@ -19,28 +19,34 @@ import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, NoReturn
+from typing import Any
 from urllib.parse import quote
 
 from cloudckpt.errors import (
-    AmbiguousError,
     CloudckptError,
-    PermissionDeniedError,
     PreconditionFailedError,
-    StorageError,
-    ThrottledError,
     UnsupportedStoreError,
 )
-from cloudckpt.storage.answers import Answer
+from cloudckpt.storage import idle
 from cloudckpt.storage.contract import Data, Listed, Page, Stored, Token
+from cloudckpt.storage.gcs_answers import (
+    UnusableError,
+    check,
+    document,
+    no_bucket,
+    no_credentials,
+    raise_told,
+)
+from cloudckpt.storage.gcs_beside import GCSBeside, placed
 from cloudckpt.storage.pieces import in_pieces
+from cloudckpt.storage.placing import NOWHERE, Placing
+from cloudckpt.storage.retry import PATIENCE
 
 PAGE_ROWS = 1000
+NOT_PLACED: Mapping[str, Any] = {}
 DELETES_AT_ONCE = 16
 INSTALL = 'pip install "cloudckpt[gcs]"'
 
-_CONNECT_SECONDS = 20.0
-_READ_SECONDS = 60.0
 _REFRESH_BEFORE = timedelta(seconds=330)
 """gcsfs renews a token that has 300 s left, and blocks the loop meanwhile; we come first, in a thread."""
 
@@ -52,18 +58,29 @@ class _Answer:
     body: bytes
 
 
-class GCSStorage:
+class GCSStorage(GCSBeside):
     """One bucket, or a prefix of it.
 
     Args:
         bucket: The bucket's name.
         prefix: Key prefix without a trailing slash, or "" for the whole bucket.
         storage_options: Passed to `gcsfs.GCSFileSystem`.
+        patience: Seconds without a sign of life after which a request is given up, where the
+            options don't say.
+        placing: What objects are written with.
     """
 
     blocking = False
 
-    def __init__(self, bucket: str, prefix: str, *, storage_options: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        bucket: str,
+        prefix: str,
+        *,
+        storage_options: Mapping[str, Any] | None = None,
+        patience: float = PATIENCE,
+        placing: Placing = NOWHERE,
+    ) -> None:
         try:
             # What `gcsfs` itself exports asks for the kind of each bucket by gRPC, up to a minute long.
             from gcsfs.core import GCSFileSystem
@@ -72,7 +89,8 @@ class GCSStorage:
         self.url = f"gs://{bucket}/{prefix}".rstrip("/")
         self._objects = f"b/{quote(bucket, safe='')}/o"
         self._prefix = f"{prefix}/" if prefix else ""
-        self._options = _with_defaults(dict(storage_options or {}))
+        self._options = _with_defaults(dict(storage_options or {}), patience)
+        self._placing = placing
         self._make = GCSFileSystem
         self._fs: Any = None
         self._opening = asyncio.Lock()
@@ -95,7 +113,7 @@ class GCSStorage:
                 return Stored(b"", _generation(found, key))
         if _is_absent(answer):
             return None
-        _check(answer, key)
+        check(answer.status, answer.body, key)
         token = _generation({"generation": answer.headers.get("x-goog-generation")}, key)
         return Stored(answer.body if length is None else answer.body[:length], token)
 
@@ -107,12 +125,14 @@ class GCSStorage:
 
     async def put(self, key: str, data: Data) -> None:
         try:
-            await self.create(key, data)
+            await self._upload(key, data, "0", placed(self._placing))
         except PreconditionFailedError:
             return  # write-once: what is there was written by an earlier try
 
-    async def _upload(self, key: str, data: Data, generation: str) -> Token:
-        kind, body = _multipart(self._prefix + key, data)
+    async def _upload(
+        self, key: str, data: Data, generation: str, placed: Mapping[str, Any] = NOT_PLACED
+    ) -> Token:
+        kind, body = _multipart(self._prefix + key, data, placed)
         answer = await self._ask(
             "POST",
             f"/upload/storage/v1/{self._objects}",
@@ -124,7 +144,7 @@ class GCSStorage:
             fields="generation",
         )
         if answer.status == 404:  # an upload names no object that could be missing
-            raise _no_bucket()
+            raise no_bucket()
         return _generation(_document(answer, key), key)
 
     async def list(self, prefix: str, *, cursor: str | None = None) -> Page:
@@ -138,20 +158,20 @@ class GCSStorage:
             fields="items(name,size,timeCreated),nextPageToken",
         )
         if answer.status == 404:
-            raise _no_bucket()
-        document = _document(answer, prefix)
+            raise no_bucket()
+        found = _document(answer, prefix)
         rows = (
             (row["name"][len(self._prefix) :], int(row["size"]), datetime.fromisoformat(row["timeCreated"]))
-            for row in document.get("items", ())
+            for row in found.get("items", ())
         )
-        return Page(tuple(Listed(*row) for row in rows), document.get("nextPageToken") or None)
+        return Page(tuple(Listed(*row) for row in rows), found.get("nextPageToken") or None)
 
     async def delete(self, keys: Sequence[str]) -> None:
         async def some(keys: Sequence[str]) -> None:
             for key in keys:
                 answer = await self._ask("DELETE", self._path(key), key)
                 if not _is_absent(answer):
-                    _check(answer, key)
+                    check(answer.status, answer.body, key)
 
         lanes = [keys[n::DELETES_AT_ONCE] for n in range(min(DELETES_AT_ONCE, len(keys)))]
         outcomes = await asyncio.gather(*map(some, lanes), return_exceptions=True)
@@ -174,11 +194,16 @@ class GCSStorage:
         *,
         headers: Mapping[str, str] | None = None,
         body: bytes | None = None,
+        again: bool = False,
         **parameters: str | None,
     ) -> _Answer:
-        """Send one request and return its answer, whatever it says."""
+        """Send one request and return its answer, whatever it says.
+
+        A second time after a 401: it was not done, and renewed credentials may be taken.
+        """
         try:
             fs = await self._session()
+            token = getattr(fs.credentials.credentials, "token", None)
             async with fs.session.request(
                 method,
                 f"{fs._location}{path}",
@@ -190,9 +215,14 @@ class GCSStorage:
         except CloudckptError:
             raise
         except Exception as error:  # noqa: BLE001 - gcsfs, google.auth and aiohttp share no base class
-            _told(error, key)
-        if found.status == 401 and fs.credentials.credentials is None:
-            raise _no_credentials()
+            raise_told(error, key)
+        if found.status == 401:
+            if fs.credentials.credentials is None:
+                raise no_credentials()
+            if not again and _drop(fs.credentials.credentials, token):
+                return await self._ask(
+                    method, path, key, headers=headers, body=body, again=True, **parameters
+                )
         return found
 
     async def _session(self) -> Any:
@@ -203,13 +233,15 @@ class GCSStorage:
                     # In a thread: it looks for credentials, on the network too, and blocks.
                     fs = await asyncio.to_thread(_made, self._make, self._options)
                     await fs._set_session()
+                    if "connector" not in self._options["session_kwargs"]:  # else it is the caller's
+                        idle.limit_idle(fs.session)
                     self._fs = fs
         if not _lasts(self._fs.credentials.credentials):
             await asyncio.to_thread(self._fs.credentials.maybe_refresh)
         return self._fs
 
 
-def _with_defaults(options: dict[str, Any]) -> dict[str, Any]:
+def _with_defaults(options: dict[str, Any], patience: float) -> dict[str, Any]:
     """Return storage options with what a checkpoint store needs, where the user said nothing."""
     from aiohttp import ClientTimeout
 
@@ -217,24 +249,18 @@ def _with_defaults(options: dict[str, Any]) -> dict[str, Any]:
     # gcsfs waits for ever, and aiohttp by itself five minutes, which a big object on a thin line may need.
     session.setdefault(
         "timeout",
-        ClientTimeout(
-            total=options.get("requests_timeout"), sock_connect=_CONNECT_SECONDS, sock_read=_READ_SECONDS
-        ),
+        ClientTimeout(total=options.get("requests_timeout"), sock_connect=patience, sock_read=patience),
     )
     options["session_kwargs"] = session
     # A stale listing would hide another machine's write.
     return {**options, "asynchronous": True, "skip_instance_cache": True, "use_listings_cache": False}
 
 
-class _UnusableError(Exception):
-    """gcsfs can't make anything of the options."""
-
-
 def _made(make: Any, options: Mapping[str, Any]) -> Any:
     try:
         return make(**options)
     except (ValueError, TypeError, LookupError, OSError) as error:
-        raise _UnusableError from error
+        raise UnusableError from error
 
 
 def _lasts(credentials: Any) -> bool:
@@ -247,31 +273,33 @@ def _lasts(credentials: Any) -> bool:
     )
 
 
-def _multipart(name: str, data: Data) -> tuple[str, bytes]:
+def _drop(credentials: Any, token: str | None) -> bool:
+    """Let go of a token that the store does not take, unless it was renewed since; False if it can't be."""
+    if getattr(credentials, "refresh_token", "") is None:  # the bare token that the user gave
+        return False
+    if credentials.token == token:
+        credentials.token = None
+    return True
+
+
+def _multipart(name: str, data: Data, placed: Mapping[str, Any]) -> tuple[str, bytes]:
     """Return the content type and the body of an upload."""
     boundary = secrets.token_hex(16)  # a fixed one may occur in the data
     # What everybody may read Google lets caches keep for an hour; a pointer's reader needs the newest.
-    document = json.dumps({"name": name, "cacheControl": "no-store"})
+    about = json.dumps({"name": name, "cacheControl": "no-store", **placed})
     head = (
-        f"--{boundary}\r\nContent-Type: application/json; charset=UTF-8\r\n\r\n{document}\r\n"
+        f"--{boundary}\r\nContent-Type: application/json; charset=UTF-8\r\n\r\n{about}\r\n"
         f"--{boundary}\r\nContent-Type: application/octet-stream\r\n\r\n"
     )
     body = b"".join((head.encode(), data, f"\r\n--{boundary}--".encode()))
     return f'multipart/related; boundary="{boundary}"', body
 
 
-# ---- what an answer means
+# ---- what is in an answer
 
 
 def _document(answer: _Answer, key: str) -> dict[str, Any]:
-    _check(answer, key)
-    try:
-        document = json.loads(answer.body)
-    except ValueError as error:
-        raise AmbiguousError("the store's answer is damaged", key=key) from error
-    if not isinstance(document, dict):
-        raise AmbiguousError("the store's answer is damaged", key=key)
-    return document
+    return document(answer.status, answer.body, key)
 
 
 def _generation(found: Mapping[str, Any], key: str) -> Token:
@@ -288,106 +316,5 @@ def _is_absent(answer: _Answer) -> bool:
         StorageError: The bucket does not exist either.
     """
     if answer.status == 404 and b"bucket does not exist" in answer.body:
-        raise _no_bucket()
+        raise no_bucket()
     return answer.status == 404
-
-
-def _no_bucket() -> StorageError:
-    return StorageError("the bucket does not exist; create it or correct the URL", kind="no-such-bucket")
-
-
-def _no_credentials() -> PermissionDeniedError:
-    return PermissionDeniedError(
-        "no usable credentials; run `gcloud auth application-default login`, set "
-        "GOOGLE_APPLICATION_CREDENTIALS, or pass storage_options={'token': ...}",
-        kind="no-credentials",
-    )
-
-
-_SLOWER = (ThrottledError, None, "the store asks to slow down")
-_AGAIN = (AmbiguousError, None, "the store could not answer now")
-
-ANSWERS: dict[int | str, Answer] = {
-    # by the reason that the JSON API names, then by HTTP status
-    "rateLimitExceeded": _SLOWER,
-    "userRateLimitExceeded": _SLOWER,
-    "retentionPolicyNotMet": (
-        PermissionDeniedError,
-        "retained",
-        "a retention policy of the bucket forbids it; keep pointers out of it, or wait",
-    ),
-    "objectUnderActiveHold": (
-        PermissionDeniedError,
-        "retained",
-        "a hold on the object forbids it; release it first",
-    ),
-    401: (
-        PermissionDeniedError,
-        "credentials",
-        "the store does not accept the credentials; they may have expired, renew them",
-    ),
-    403: (
-        PermissionDeniedError,
-        "denied",
-        "the store denies the request; grant the role Storage Object User on the bucket",
-    ),
-    412: (PreconditionFailedError, None, "the condition of the write did not hold"),
-    429: _SLOWER,
-    408: _AGAIN,
-    409: _AGAIN,
-    501: (UnsupportedStoreError, "not-implemented", "the store does not implement the request"),
-}
-
-
-def _check(answer: _Answer, key: str) -> None:
-    """Raise the contract's exception unless the answer is a success."""
-    if answer.status < 400:
-        return
-    reason, why = _reason(answer.body)
-    known = ANSWERS.get(reason) or ANSWERS.get(answer.status)
-    if known is None and answer.status >= 500:
-        known = _AGAIN
-    error, kind, message = known or (StorageError, "refused", "the store refused the request")
-    raise error(
-        message, kind=kind, key=key or None, status=answer.status, reason=reason or None, why=why or None
-    )
-
-
-def _reason(body: bytes) -> tuple[str, str]:
-    """Return Google's word for an error, and its sentence."""
-    text = body.decode(errors="replace")
-    try:
-        error = json.loads(text)["error"]
-        return str(error["errors"][0]["reason"]), str(error.get("message", ""))[:200]
-    except (ValueError, LookupError, TypeError, AttributeError):
-        return "", text.strip()[:200]
-
-
-def _told(error: Exception, key: str) -> NoReturn:
-    """Raise the contract's exception for a request that got no answer."""
-    import aiohttp
-    from google.auth import exceptions as auth
-    from requests import RequestException
-
-    def is_one(*kinds: type[BaseException]) -> bool:
-        return any(isinstance(one, kinds) for one in chain)
-
-    chain = [error]
-    while isinstance(chain[-1].__cause__, Exception):
-        chain.append(chain[-1].__cause__)  # gcsfs wraps a failed renewal into errors of its own
-    passing = any(getattr(one, "retryable", False) for one in chain)
-    if passing or is_one(auth.TransportError, aiohttp.ClientConnectorError, RequestException):
-        raise AmbiguousError(
-            "the store can't be reached; check the endpoint and the network", kind="unreachable", key=key
-        ) from error
-    if is_one(auth.DefaultCredentialsError):
-        raise _no_credentials() from error
-    if is_one(auth.GoogleAuthError):
-        raise PermissionDeniedError(
-            "the credentials could not be renewed; log in again or replace them", kind="credentials"
-        ) from error
-    if is_one(aiohttp.InvalidURL, _UnusableError):
-        raise StorageError(
-            "the store's options are not usable", kind="bad-options", why=str(chain[-1])
-        ) from error
-    raise AmbiguousError("the request got no usable answer", key=key, why=type(error).__name__) from error

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 
 from cloudckpt.errors import PreconditionFailedError
 from cloudckpt.storage.contract import Data, Listed, Page, Stored, Token
+from cloudckpt.storage.versions import OneVersion
 
 PAGE_ROWS = 1000
 
@@ -36,7 +37,7 @@ _spaces: dict[str, _Space] = {}
 _spaces_lock = threading.Lock()
 
 
-class MemoryStorage:
+class MemoryStorage(OneVersion):
     """A store in this process's memory; two objects of the same name share it."""
 
     blocking = True

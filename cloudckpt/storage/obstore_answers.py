@@ -18,7 +18,15 @@ from cloudckpt.errors import (
     StorageError,
     UnsupportedStoreError,
 )
-from cloudckpt.storage.answers import AbsentError, Answer, OutOfRangeError
+from cloudckpt.storage.answers import (
+    NOT_RENEWED_NOW,
+    UNANSWERED,
+    UNREACHABLE,
+    AbsentError,
+    Answer,
+    OutOfRangeError,
+    or_expired,
+)
 from cloudckpt.storage.s3_answers import (
     BEHIND,
     NO_CREDENTIALS,
@@ -72,21 +80,15 @@ def raise_told(error: BaseException, scheme: str, key: str, *, logged_in: bool) 
     status, code = _STATUS.search(text), _CODE.search(text)
     if status or code:
         _raise_answer(scheme, code[1] or code[2] if code else "", int(status[1]) if status else 0, key, error)
-    for words, (kind, word, message) in {_BARE_REDIRECT: REGION, _BEHIND: BEHIND}.items():
-        if words in text:
+    for words, where, (kind, word, message) in (
+        (_BARE_REDIRECT, text, REGION),
+        (_BEHIND, text, BEHIND),
+        ("kind: Connect,", debug, UNREACHABLE),
+        ("ConnectError(", debug, UNREACHABLE),
+        ("kind: Timeout,", debug, UNANSWERED),
+    ):
+        if words in where:
             raise kind(message, kind=word, key=key or None) from error
-    if "kind: Connect," in debug:
-        raise AmbiguousError(
-            "the store can't be reached; check the endpoint and the network",
-            kind="unreachable",
-            key=key or None,
-        ) from error
-    if "kind: Timeout," in debug:
-        raise AmbiguousError(
-            "the store did not answer in time; a big state on a slow line needs a longer read_timeout",
-            kind="timeout",
-            key=key or None,
-        ) from error
     raise AmbiguousError(
         "the request got no usable answer", key=key or None, why=type(error).__name__
     ) from error
@@ -104,11 +106,8 @@ def raise_made(error: Exception) -> NoReturn:
 
 def _raise_login(error: BaseException, scheme: str, key: str, *, logged_in: bool) -> NoReturn:
     if logged_in:
-        raise AmbiguousError(
-            "the credentials could not be renewed now; nothing was changed",
-            kind="credentials",
-            key=key or None,
-        ) from error
+        kind, word, message = NOT_RENEWED_NOW
+        raise kind(message, kind=word, key=key or None) from error
     raise PermissionDeniedError(_NO_LOGIN[scheme], kind="no-credentials") from error
 
 
@@ -118,7 +117,8 @@ def _raise_answer(scheme: str, code: str, status: int, key: str, error: BaseExce
     known = _azures(code, status) if scheme == "az" else _googles(code, status)
     if known is None and (status >= 500 or status == 0):
         known = (AmbiguousError, None, "the store could not answer now")
-    kind, word, message = known or (StorageError, "refused", "the store refused the request")
+    known = known or (StorageError, "refused", "the store refused the request")
+    kind, word, message = or_expired(known, str(error))
     raise kind(message, kind=word, key=key or None, code=code or None, status=status or None) from error
 
 
@@ -130,7 +130,7 @@ def _azures(code: str, status: int) -> Answer | None:
 
 def _googles(code: str, status: int) -> Answer | None:
     """Look up an answer of Google's XML interface, whose codes are like S3's."""
-    from cloudckpt.storage import gcs
+    from cloudckpt.storage import gcs_answers
 
     if code == "NoSuchBucket":
         return StorageError, "no-such-bucket", "the bucket does not exist; create it or correct the URL"
@@ -139,5 +139,5 @@ def _googles(code: str, status: int) -> Answer | None:
     if status == 416:
         return OutOfRangeError, None, "the range begins behind the end"
     if status == 503:
-        return gcs.ANSWERS[429]
-    return gcs.ANSWERS.get(status)
+        return gcs_answers.ANSWERS[429]
+    return gcs_answers.ANSWERS.get(status)

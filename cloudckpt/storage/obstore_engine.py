@@ -19,6 +19,7 @@ import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from datetime import timedelta
 from typing import Any
 
 from cloudckpt.errors import (
@@ -31,8 +32,13 @@ from cloudckpt.storage.answers import AbsentError, OutOfRangeError
 from cloudckpt.storage.contract import Data, Listed, Page, Stored, Token
 from cloudckpt.storage.obstore_answers import INSTALL, raise_made, raise_told
 from cloudckpt.storage.obstore_options import Profile, Recipe, recipe_for
+from cloudckpt.storage.placing import NOWHERE, Placing, check_cant
+from cloudckpt.storage.retry import PATIENCE
 
 PAGE_ROWS = 1000
+SMALL_BYTES = 2**20
+LARGE_PATIENCE = 6
+"""To obstore an upload is waiting for its answer, so a large one is waited for that much longer."""
 
 _STORES = {"s3": "S3Store", "gs": "GCSStore", "az": "AzureStore"}
 _ONCE = {"max_retries": 0}  # repeating is the wrapper's, and the protocol's for conditional writes
@@ -46,12 +52,25 @@ class ObstoreStorage:
         bucket: The bucket's or container's name.
         prefix: Key prefix without a trailing slash, or "" for the whole bucket.
         storage_options: The words of s3fs, gcsfs or adlfs, see `obstore_options.py`.
+        patience: Seconds without a sign of life after which a request is given up, where the
+            options don't say.
+        placing: What objects are written with; obstore can send a storage class and no lock.
+
+    Attributes:
+        options: The storage options that it was made with; may have secrets in them.
     """
 
     blocking = True
 
     def __init__(
-        self, scheme: str, bucket: str, prefix: str, *, storage_options: Mapping[str, Any] | None = None
+        self,
+        scheme: str,
+        bucket: str,
+        prefix: str,
+        *,
+        storage_options: Mapping[str, Any] | None = None,
+        patience: float = PATIENCE,
+        placing: Placing = NOWHERE,
     ) -> None:
         if scheme not in _STORES:
             raise UnsupportedStoreError(
@@ -64,17 +83,26 @@ class ObstoreStorage:
             raise UnsupportedStoreError(f"engine='obstore' needs obstore; {INSTALL}") from error
         if prefix and any(part in ("", ".", "..") for part in prefix.split("/")):
             raise InvalidInputError("obstore takes no empty, '.' or '..' part in a path", prefix=prefix)
+        check_cant(placing, lock="obstore can't send a lock: use the engine s3fs, boto3, gcsfs or adlfs")
         self.url = f"{scheme}://{bucket}/{prefix}".rstrip("/")
         self._obstore = obstore
         self._scheme = scheme
         self._bucket = bucket
         self._prefix = f"{prefix}/" if prefix else ""
         self._token = "version" if scheme == "gs" else "e_tag"
-        self._options = dict(storage_options or {})
-        self._recipe = recipe_for(scheme, bucket, self._options)
-        self._store: Any = None
+        self.options = dict(storage_options or {})
+        self._recipe = recipe_for(scheme, bucket, self.options)
+        self._object = _placed(self._recipe.put, placing)
+        self._patience = patience
+        self._login: tuple[Recipe, Any] | None = None
+        self._stores: dict[bool, Any] = {}  # for large uploads, and for all else
         self._logged_in = False
         self._opening = threading.Lock()
+
+    @property
+    def checksum(self) -> str | None:
+        """The algorithm of the checksum that each write to S3 carries, None for none."""
+        return self._recipe.config.get("checksum_algorithm")
 
     async def read(self, key: str, *, offset: int = 0, length: int | None = None) -> Stored | None:
         options: Any = {}
@@ -112,17 +140,19 @@ class ObstoreStorage:
 
     async def put(self, key: str, data: Data) -> None:
         try:
-            self._put(key, data, "create", self._recipe.put)
+            self._put(key, data, "create", self._object)
         except PreconditionFailedError:
             return  # write-once: what is there was written by an earlier try
 
     @property
     def _pointer(self) -> dict[str, Any]:
         """What a pointer is written with: a storage class is for payloads, see `S3Requests`."""
-        return {word: value for word, value in self._recipe.put.items() if word != "attributes"}
+        put = dict(self._recipe.put)
+        attributes = {k: v for k, v in put.pop("attributes", {}).items() if k != "Storage-Class"}
+        return {**put, "attributes": attributes} if attributes else put
 
     def _put(self, key: str, data: Data, mode: Any, always: Mapping[str, Any]) -> Token:
-        with self._told(key) as store:
+        with self._told(key, large=len(data) > SMALL_BYTES) as store:
             answer = self._obstore.put(
                 store,
                 self._prefix + key,
@@ -177,13 +207,13 @@ class ObstoreStorage:
             self._obstore.delete(store, paths)
 
     async def close(self) -> None:
-        self._store = None
+        self._stores, self._login = {}, None
 
     @contextmanager
-    def _told(self, key: str) -> Iterator[Any]:
+    def _told(self, key: str, *, large: bool = False) -> Iterator[Any]:
         """Give the store, and turn what obstore raises into the contract's failures."""
         _process.check()
-        store = self._store or self._opened()
+        store = self._stores.get(large) or self._opened(large=large)
         try:
             yield store
         except CloudckptError:
@@ -195,12 +225,14 @@ class ObstoreStorage:
             raise_told(error, self._scheme, key, logged_in=self._logged_in)
         self._logged_in = True
 
-    def _opened(self) -> Any:
+    def _opened(self, *, large: bool) -> Any:
         with self._opening:
-            if self._store is None:
-                self._recipe, login = self._logged(self._recipe)
-                self._store = _make(self._scheme, self._recipe, login)
-            return self._store
+            if self._login is None:
+                self._login = self._logged(self._recipe)
+            if large not in self._stores:
+                patience = self._patience * (LARGE_PATIENCE if large else 1)
+                self._stores[large] = _make(self._scheme, *self._login, patience)
+            return self._stores[large]
 
     def _logged(self, recipe: Recipe) -> tuple[Recipe, Any]:
         """Return the recipe, with what a profile adds to it, and the credentials beside it."""
@@ -212,21 +244,33 @@ class ObstoreStorage:
         # What the caller or the environment says goes first.
         open_ = {"region_name": "region", "endpoint_url": "aws_endpoint_url_s3"}
         more = {word: value for word, value in login.client.items() if open_[word] not in recipe.config}
-        client = {**(self._options.get("client_kwargs") or {}), **more}
-        recipe = recipe_for(self._scheme, self._bucket, {**self._options, "client_kwargs": client})
+        client = {**(self.options.get("client_kwargs") or {}), **more}
+        recipe = recipe_for(self._scheme, self._bucket, {**self.options, "client_kwargs": client})
         return recipe, login.provider
 
 
-def _make(scheme: str, recipe: Recipe, login: Any) -> Any:
+def _make(scheme: str, recipe: Recipe, login: Any, patience: float = PATIENCE) -> Any:
     from obstore import store
 
     more = {} if login is None else {"credential_provider": login}
+    # To obstore connecting is waiting for the answer too, and would be told as that.
+    client: Any = {
+        "connect_timeout": timedelta(seconds=patience / 2),
+        "read_timeout": timedelta(seconds=patience),
+    }
     try:
         return getattr(store, _STORES[scheme])(
-            config=dict(recipe.config), client_options=dict(recipe.client), retry_config=_ONCE, **more
+            config=dict(recipe.config), client_options=client | recipe.client, retry_config=_ONCE, **more
         )
     except Exception as error:  # noqa: BLE001 - nothing was sent yet, so it is the options
         raise_made(error)
+
+
+def _placed(put: Mapping[str, Any], placing: Placing) -> Mapping[str, Any]:
+    """Return what an object is written with."""
+    if placing.storage_class is None:
+        return put
+    return {**put, "attributes": {**put.get("attributes", {}), "Storage-Class": placing.storage_class}}
 
 
 def _before(prefix: str) -> str | None:

@@ -40,12 +40,16 @@ class Provider:
 
     def __call__(self) -> dict[str, Any]:
         frozen = self.credentials.get_frozen_credentials()
-        lasting = not hasattr(self.credentials, "refresh_needed")
+        until = None
+        if hasattr(self.credentials, "refresh_needed"):
+            until = datetime.now(UTC) + FRESH
+            end = getattr(self.credentials, "_expiry_time", None)
+            until = min(until, end.astimezone(UTC)) if end else until  # some are made to last for less
         return {
             "access_key_id": frozen.access_key,
             "secret_access_key": frozen.secret_key,
             "token": frozen.token,
-            "expires_at": None if lasting else datetime.now(UTC) + FRESH,
+            "expires_at": until,
         }
 
 

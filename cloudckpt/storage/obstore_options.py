@@ -16,10 +16,7 @@ from datetime import timedelta
 from typing import Any
 
 from cloudckpt.errors import InvalidInputError
-
-CONNECT_SECONDS = 10.0
-ANSWER_SECONDS = 120.0
-"""An upload counts as waiting for its answer, so this bounds how long one may take."""
+from cloudckpt.storage import idle
 
 _NO_BOUND = timedelta(days=7)
 
@@ -63,7 +60,7 @@ class Recipe:
 
     Attributes:
         config: The store's own configuration; has secrets in it.
-        client: Of its HTTP client.
+        client: Of its HTTP client; the time-outs only where the caller names them.
         login: Where the credentials come from, unless from `config` or obstore's own chain.
         put: Given to every write.
     """
@@ -264,7 +261,10 @@ def _gs(bucket: str, words: _Words) -> Recipe:
             "a token is 'google_default', 'cloud', 'anon', the path of a credentials file that exists, "
             "or the content of a service account's file"
         )
-    return Recipe(made, _http(None, words.take("requests_timeout")), nobody if login == "anon" else None)
+    # What everybody may read Google lets caches keep for an hour; a pointer's reader needs the newest.
+    put = {"attributes": {"Cache-Control": "no-store"}}
+    http = _http(None, words.take("requests_timeout"))
+    return Recipe(made, http, nobody if login == "anon" else None, put)
 
 
 # ---- az: the words of adlfs
@@ -330,10 +330,11 @@ def _url(name: str, url: Any) -> str:
 
 
 def _http(connect: Any, answer: Any, verify: Any = None) -> dict[str, Any]:
+    timeouts = {"connect_timeout": _seconds(connect), "read_timeout": _seconds(answer)}
     made: dict[str, Any] = {
+        **{name: seconds for name, seconds in timeouts.items() if seconds is not None},
         "allow_http": True,  # an endpoint is http only where somebody wrote so
-        "connect_timeout": _seconds(connect, CONNECT_SECONDS),
-        "read_timeout": _seconds(answer, ANSWER_SECONDS),
+        "pool_idle_timeout": timedelta(seconds=idle.IDLE_SECONDS),
         "timeout": _NO_BOUND,  # of a whole answer: a big object may take its time, as long as it comes
     }
     if verify is False:
@@ -351,9 +352,9 @@ def _is_file(path: str | os.PathLike[str]) -> bool:
     return os.path.isfile(os.path.expanduser(path))
 
 
-def _seconds(given: Any, default: float) -> timedelta:
+def _seconds(given: Any) -> timedelta | None:
     if given is None:
-        return timedelta(seconds=default)
+        return None
     if isinstance(given, int | float) and given > 0:
         return timedelta(seconds=given)
     raise InvalidInputError("a timeout is a number of seconds above 0", got=given)

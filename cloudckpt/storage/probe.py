@@ -26,6 +26,7 @@ from cloudckpt.errors import (
 from cloudckpt.model import FORMAT_VERSION
 from cloudckpt.sealed import seal, unseal
 from cloudckpt.storage.contract import Storage, Token
+from cloudckpt.storage.retry import is_over
 
 RACERS = 4
 PATIENCE = 8
@@ -79,7 +80,7 @@ async def ensure_probed(storage: Storage, effects: Effects) -> None:
                 }
             ),
         )
-    except (PreconditionFailedError, AmbiguousError):
+    except (PreconditionFailedError, AmbiguousError, ThrottledError):
         return  # another client wrote its verdict first, or the next new run asks again
 
 
@@ -108,7 +109,7 @@ async def probe(storage: Storage, effects: Effects) -> Verdict:
         try:
             verdict = await _probe(storage, effects, key)
         except (AmbiguousError, PreconditionFailedError, ThrottledError):
-            if last:
+            if last or is_over(effects):
                 raise
             continue
         finally:
@@ -158,6 +159,8 @@ class _Patient:
             try:
                 return await call()
             except ThrottledError:
+                if is_over(self._effects):
+                    raise
                 await self._effects.sleep(self._effects.uniform(1.0, 2.0))
         return await call()
 

@@ -13,6 +13,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from cloudckpt.errors import UnsupportedStoreError
+from cloudckpt.storage import idle
+from cloudckpt.storage.placing import NOWHERE, Placing
+from cloudckpt.storage.retry import PATIENCE
 from cloudckpt.storage.s3_requests import S3Requests, make_fit, with_defaults
 
 INSTALL = 'pip install "cloudckpt[s3]"'
@@ -25,16 +28,29 @@ class S3Storage(S3Requests):
         bucket: The bucket's name.
         prefix: Key prefix without a trailing slash, or "" for the whole bucket.
         storage_options: Passed to `s3fs.S3FileSystem` as they are.
+        patience: Seconds without a sign of life after which a request is given up, where the
+            options don't say.
+        placing: What objects are written with.
     """
 
-    def __init__(self, bucket: str, prefix: str, *, storage_options: Mapping[str, Any] | None = None) -> None:
-        super().__init__(bucket, prefix, storage_options or {})
+    def __init__(
+        self,
+        bucket: str,
+        prefix: str,
+        *,
+        storage_options: Mapping[str, Any] | None = None,
+        patience: float = PATIENCE,
+        placing: Placing = NOWHERE,
+    ) -> None:
+        super().__init__(bucket, prefix, storage_options or {}, placing)
         try:
             import s3fs
         except ImportError as error:
             raise UnsupportedStoreError(f"s3:// needs s3fs; {INSTALL}") from error
         options = dict(storage_options or {})
-        self._config = with_defaults(options.get("config_kwargs"))
+        self._config = with_defaults(options.get("config_kwargs"), patience)
+        kept = {"keepalive_timeout": idle.IDLE_SECONDS}
+        self._config["connector_args"] = {**kept, **(self._config.get("connector_args") or {})}
         # A stale listing would hide another machine's write even from a read.
         own = {"asynchronous": True, "skip_instance_cache": True, "use_listings_cache": False}
         self._options = {**options, "config_kwargs": self._config, **own}
@@ -48,6 +64,10 @@ class S3Storage(S3Requests):
         self._clients.clear()
         if fs is not None and fs._s3 is not None:
             await fs._s3creator.__aexit__(None, None, None)
+
+    async def _connected(self) -> Any:
+        fs = await self._session()
+        return await fs.get_s3(self._bucket)
 
     async def _send(self, method: str, **parameters: Any) -> Any:
         fs = await self._session()

@@ -19,7 +19,17 @@ from cloudckpt.errors import (
     ThrottledError,
     UnsupportedStoreError,
 )
-from cloudckpt.storage.answers import AbsentError, Answer, OutOfRangeError
+from cloudckpt.storage.answers import (
+    EXPIRED,
+    INTACT,
+    NOT_RENEWED,
+    NOT_RENEWED_NOW,
+    UNANSWERED,
+    UNREACHABLE,
+    AbsentError,
+    Answer,
+    OutOfRangeError,
+)
 
 FAILED: Answer = (PreconditionFailedError, None, "the condition of the write did not hold")
 ABSENT: Answer = (AbsentError, None, "the key does not exist")
@@ -37,7 +47,11 @@ REGION: Answer = (
     "wrong-region",
     "the bucket is in another region; set AWS_DEFAULT_REGION or client_kwargs={'region_name': ...}",
 )
-_EXPIRED: Answer = (PermissionDeniedError, "credentials", "the credentials have expired; renew them")
+_BAD_TOKEN: Answer = (
+    PermissionDeniedError,
+    "credentials",
+    f"the session token is not valid, or no more; renew it and open the store again: {INTACT}",
+)
 _COLD: Answer = (ArchivedError, None, "the object is in a cold tier; restore it first")
 _NO_CONDITIONS: Answer = (
     UnsupportedStoreError,
@@ -76,13 +90,18 @@ _ANSWERS: dict[str, Answer] = {
     "AuthorizationHeaderMalformed": REGION,
     "IllegalLocationConstraintException": REGION,
     "301": REGION,
-    "ExpiredToken": _EXPIRED,
-    "TokenRefreshRequired": _EXPIRED,
-    "InvalidToken": (PermissionDeniedError, "credentials", "the session token is not valid; renew it"),
+    "ExpiredToken": EXPIRED,
+    "ExpiredTokenException": EXPIRED,
+    "TokenRefreshRequired": EXPIRED,
+    "InvalidToken": _BAD_TOKEN,
+    "InvalidTokenId": _BAD_TOKEN,
     "InvalidAccessKeyId": (
         PermissionDeniedError,
         "credentials",
-        "the store does not know this access key; check the credentials",
+        (
+            "the store does not know this access key; check the credentials: temporary ones may have "
+            f"expired, then renew them and open the store again; {INTACT}"
+        ),
     ),
     "SignatureDoesNotMatch": (
         PermissionDeniedError,
@@ -100,6 +119,15 @@ _ANSWERS: dict[str, Answer] = {
     "NotImplemented": _NO_CONDITIONS,
     "501": _NO_CONDITIONS,
 }
+
+_LOGINS = {
+    "AssumeRole",
+    "AssumeRoleWithSAML",
+    "AssumeRoleWithWebIdentity",
+    "CreateToken",
+    "GetRoleCredentials",
+}
+"""Requests by which credentials are got, and not S3's: what is refused there is the login."""
 
 NO_CREDENTIALS = (
     "no usable credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile or a role, "
@@ -123,8 +151,15 @@ def raise_answer(code: str, status: int, key: str, cause: BaseException | None) 
     raise error(message, kind=kind, key=key or None, code=code or None, status=status or None) from cause
 
 
-def raise_told(error: Exception, key: str) -> NoReturn:
-    """Raise the contract's exception for what botocore, s3fs or aiohttp raised."""
+def raise_told(error: Exception, key: str, *, logged_in: bool = False) -> NoReturn:
+    """Raise the contract's exception for what botocore, s3fs or aiohttp raised.
+
+    Args:
+        error: What was raised.
+        key: What it was about, or "".
+        logged_in: Whether the credentials have worked before. If so, not getting
+            them is a passing fault.
+    """
     from botocore import exceptions as aws
 
     cause: BaseException = error
@@ -134,12 +169,18 @@ def raise_told(error: Exception, key: str) -> NoReturn:
     if isinstance(response, Mapping):
         code = str(response.get("Error", {}).get("Code", ""))
         status = int(response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+        if getattr(cause, "operation_name", None) in _LOGINS and 400 <= status < 500 and status != 429:
+            _raise(NOT_RENEWED, "", cause)
         raise_answer(code, status, key, cause)
+    if logged_in and isinstance(cause, aws.CredentialRetrievalError | aws.MetadataRetrievalError):
+        _raise(NOT_RENEWED_NOW, key, cause)
     if isinstance(cause, aws.NoCredentialsError | aws.PartialCredentialsError | aws.CredentialRetrievalError):
         raise PermissionDeniedError(NO_CREDENTIALS, kind="no-credentials") from cause
     if isinstance(cause, aws.SSOError | aws.TokenRetrievalError):
         raise PermissionDeniedError(
-            "the login of this profile has ended; log in again, as with `aws sso login`", kind="credentials"
+            "the login of this profile has ended; log in again, as with `aws sso login`, and open the store "
+            f"again: {INTACT}",
+            kind="credentials",
         ) from cause
     bad = (
         aws.ProfileNotFound,
@@ -154,12 +195,15 @@ def raise_told(error: Exception, key: str) -> NoReturn:
         raise StorageError(
             "the store's options are not usable", kind="bad-options", why=str(cause)
         ) from cause
-    if isinstance(cause, aws.EndpointConnectionError):
-        raise AmbiguousError(
-            "the store can't be reached; check the endpoint and the network",
-            kind="unreachable",
-            key=key or None,
-        ) from cause
+    if isinstance(cause, aws.EndpointConnectionError | aws.ConnectTimeoutError):
+        _raise(UNREACHABLE, key, cause)
+    if isinstance(cause, aws.ReadTimeoutError):
+        _raise(UNANSWERED, key, cause)
     raise AmbiguousError(
         "the request got no usable answer", key=key or None, why=type(cause).__name__
     ) from cause
+
+
+def _raise(answer: Answer, key: str, cause: BaseException) -> NoReturn:
+    error, kind, message = answer
+    raise error(message, kind=kind, key=key or None) from cause

@@ -19,24 +19,66 @@ from typing import Any
 from cloudckpt.errors import AmbiguousError, CloudckptError, PreconditionFailedError, UnsupportedStoreError
 from cloudckpt.storage.answers import AbsentError, OutOfRangeError
 from cloudckpt.storage.contract import Data, Listed, Page, Stored, Token
+from cloudckpt.storage.placing import NOWHERE, Placing
 from cloudckpt.storage.s3_answers import raise_answer, raise_told
+from cloudckpt.storage.s3_beside import S3Beside, placed
 
 DELETE_BATCH = 1000
 
 
-class S3Requests(ABC):
-    """One bucket, or a prefix of it, by a client that a subclass has."""
+class S3Requests(S3Beside, ABC):
+    """One bucket, or a prefix of it, by a client that a subclass has.
+
+    Attributes:
+        options: The storage options that it was made with; may have secrets in them.
+    """
 
     blocking = False
 
-    def __init__(self, bucket: str, prefix: str, options: Mapping[str, Any]) -> None:
+    def __init__(
+        self, bucket: str, prefix: str, options: Mapping[str, Any], placing: Placing = NOWHERE
+    ) -> None:
         self.url = f"s3://{bucket}/{prefix}".rstrip("/")
+        self.options = options
         self._bucket = bucket
+        self._placing = placing
+        self._logged_in = False
         self._prefix = f"{prefix}/" if prefix else ""
         # A storage class is for payloads: a cold pointer could not be read, and a class for rare
         # access bills each pointer that was overwritten for a month.
         classed = (options.get("s3_additional_kwargs") or {}).get("StorageClass", "STANDARD") != "STANDARD"
         self._pointer = {"StorageClass": "STANDARD"} if classed else {}
+
+    async def client(self) -> Any:
+        """Return the client, of botocore's kind, that the requests go by.
+
+        Raises:
+            CloudckptError: There is none for these options.
+        """
+        try:
+            return await self._connected()
+        except CloudckptError:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever botocore makes of the options
+            raise_told(error, "")
+
+    async def ask(self, method: str, key: str | None = None) -> Mapping[str, Any]:
+        """Return the answer to a question that is none of the contract's, such as a bucket's settings.
+
+        Args:
+            method: As the client calls it; it takes a bucket, and a key if there is one.
+            key: Relative to the store's root, like any other.
+
+        Raises:
+            AbsentError: There is nothing of what was asked for.
+            CloudckptError: As in the contract.
+        """
+        answer: Mapping[str, Any] = await self._call(method, key)
+        return answer
+
+    @abstractmethod
+    async def _connected(self) -> Any:
+        """Return the client, made if need be."""
 
     @abstractmethod
     async def _send(self, method: str, **parameters: Any) -> Any:
@@ -86,7 +128,7 @@ class S3Requests(ABC):
 
     async def put(self, key: str, data: Data) -> None:
         try:
-            await self._put(key, data, IfNoneMatch="*")
+            await self._put(key, data, IfNoneMatch="*", **placed(self._placing))
         except PreconditionFailedError:
             return  # write-once: what is there was written by an earlier try
 
@@ -122,17 +164,24 @@ class S3Requests(ABC):
         if key is not None:
             parameters["Key"] = self._prefix + key
         try:
-            return await self._send(method, Bucket=self._bucket, **parameters)
+            answer = await self._send(method, Bucket=self._bucket, **parameters)
         except CloudckptError:
             raise
         except Exception as error:  # noqa: BLE001 - s3fs, botocore and aiohttp share no base class
-            raise_told(error, key or "")
+            raise_told(error, key or "", logged_in=self._logged_in)
+        self._logged_in = True
+        return answer
 
 
-def with_defaults(config: Mapping[str, Any] | None) -> dict[str, Any]:
+def with_defaults(config: Mapping[str, Any] | None, patience: float) -> dict[str, Any]:
     """Return botocore's config with what a checkpoint store needs, where the user said nothing."""
-    # One place retries: ours. As many connections as there may be saves at once.
-    return {"retries": {"total_max_attempts": 1}, "max_pool_connections": 64, **(config or {})}
+    return {
+        "retries": {"total_max_attempts": 1},  # one place retries: ours
+        "max_pool_connections": 64,  # as many as there may be saves at once
+        "connect_timeout": patience,
+        "read_timeout": patience,
+        **(config or {}),
+    }
 
 
 def make_fit(client: Any, config: Mapping[str, Any], install: str) -> None:

@@ -92,30 +92,34 @@ class FaultyStorage:
         self.blocking = inner.blocking
         self.calls: list[Call] = []
         self.crashed = False
-        self._inner = inner
+        self.inner = inner
         self._plan = plan or Plan()
         self._lock = threading.Lock()
 
     async def read(self, key: str, *, offset: int = 0, length: int | None = None) -> Stored | None:
-        return await self._call("read", key, lambda: self._inner.read(key, offset=offset, length=length))
+        return await self._call("read", key, lambda: self.inner.read(key, offset=offset, length=length))
 
     async def create(self, key: str, data: Data) -> Token:
-        return await self._call("create", key, lambda: self._inner.create(key, data))
+        return await self._call("create", key, lambda: self.inner.create(key, data))
 
     async def replace(self, key: str, data: Data, token: Token) -> Token:
-        return await self._call("replace", key, lambda: self._inner.replace(key, data, token))
+        return await self._call("replace", key, lambda: self.inner.replace(key, data, token))
 
     async def put(self, key: str, data: Data) -> None:
-        await self._call("put", key, lambda: self._inner.put(key, data))
+        await self._call("put", key, lambda: self.inner.put(key, data))
 
     async def list(self, prefix: str, *, cursor: str | None = None) -> Page:
-        return await self._call("list", prefix, lambda: self._inner.list(prefix, cursor=cursor))
+        return await self._call("list", prefix, lambda: self.inner.list(prefix, cursor=cursor))
 
     async def delete(self, keys: Sequence[str]) -> None:
-        await self._call("delete", keys[0] if keys else "", lambda: self._inner.delete(keys))
+        await self._call("delete", keys[0] if keys else "", lambda: self.inner.delete(keys))
 
     async def close(self) -> None:
-        await self._inner.close()
+        await self.inner.close()
+
+    async def around(self, op: str, key: str, call: Callable[[], Awaitable[T]]) -> T:
+        """Make a call that is none of the contract's, numbered among the others."""
+        return await self._call(op, key, call)
 
     async def _call(self, op: str, key: str, go: Callable[[], Awaitable[T]]) -> T:
         with self._lock:

@@ -138,12 +138,15 @@ class Ledger:
 
 
 async def check_laws(storage: Storage, run: str, ledger: Ledger) -> Manifest | None:
-    """Check every law of `LAWS` on a run as it stands now; return its manifest, None without one.
+    """Check every law of `LAWS` on a run as it stands now.
 
     Args:
         storage: The store, without faults.
         run: The run's id.
         ledger: What its clients asked for and were told until now.
+
+    Returns:
+        Its manifest, with the checkpoints of its pages behind its own; None without one.
 
     Raises:
         LawBrokenError: Names the law.
@@ -157,19 +160,20 @@ async def check_laws(storage: Storage, run: str, ledger: Ledger) -> Manifest | N
     manifest = decode_manifest(stored.data, run)
     older = [entry for page in manifest.history for entry in await _below(storage, manifest, page, ledger)]
     whole = replace(manifest, checkpoints=(*manifest.checkpoints, *older))
-    _check_counts(whole, ledger)
-    _check_epochs(whole, ledger)
     if manifest.status == "deleted":
         if whole.checkpoints or manifest.inline:
             raise LawBrokenError("L7", "a tombstone keeps checkpoints", run=run)
-        return manifest
-    _check_chain(whole)
-    _check_acknowledged(whole, ledger)
-    _check_kept(whole, ledger)
+    else:
+        _check_chain(whole)
+        _check_acknowledged(whole, ledger)
+    _check_counts(whole, ledger)
+    _check_epochs(whole, ledger)
+    if manifest.status != "deleted":
+        _check_kept(whole, ledger)
     for entry in whole.checkpoints:
         payload = b"".join([await _part(storage, manifest, entry, extent) for extent in entry.extents])
         _check_payload(entry, payload)
-    return manifest
+    return whole
 
 
 async def _below(storage: Storage, manifest: Manifest, page: Page, ledger: Ledger) -> list[Entry]:

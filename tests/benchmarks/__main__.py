@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.benchmarks import codec, file, layer, load, memory, startup, transcripts, wire
+from tests.benchmarks import codec, crowd, file, layer, load, memory, startup, transcripts, wire
 from tests.benchmarks.lab import Lab
 from tests.benchmarks.measure import Table
 from tests.servers.base import ROOT, Unavailable
@@ -27,6 +27,7 @@ BENCHMARKS: Mapping[str, Callable[[Lab], Iterator[Table]]] = {
     "transcripts": transcripts.run,
     "memory": memory.run,
     "layer": layer.run,
+    "crowd": crowd.run,
     "codec": codec.run,
     "import": startup.run,
 }

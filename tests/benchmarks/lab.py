@@ -1,6 +1,6 @@
-"""What the benchmarks run on: a folder on a real disk, and MinIO behind a slow wire.
+"""What the benchmarks run on: a folder on a real disk, MinIO and fake-gcs-server.
 
-Owns: both, started when first asked for and gone at the end. Invariant: nothing
+Owns: all three, started when first asked for and gone at the end. Invariant: nothing
 of the user's (accounts, settings, stores) is touched, and all traffic stays on
 the loopback.
 """
@@ -12,12 +12,12 @@ import itertools
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from tests.servers import minio
+from tests.servers import fake_gcs, minio
 from tests.servers.base import Server, Unavailable
 
 ROUND_TRIPS = (0.02, 0.05)
@@ -41,7 +41,7 @@ class Lab:
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = Path(tempfile.mkdtemp(prefix="run-", dir=folder))
         self._numbers = itertools.count(1)
-        self._server: Server | Unavailable | None = None
+        self._servers: dict[str, Server | Unavailable] = {}
         self._ends = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
@@ -76,17 +76,32 @@ class Lab:
         Raises:
             Unavailable: It can't run here.
         """
-        if self._server is None:
+        return self._started("minio", minio.prepare, minio.start)
+
+    def google(self) -> Server:
+        """Return fake-gcs-server.
+
+        Raises:
+            Unavailable: It can't run here.
+        """
+        return self._started("fake_gcs", fake_gcs.prepare, fake_gcs.start)
+
+    def _started(
+        self, name: str, prepare: Callable[[Callable[[str], None]], None], start: Callable[[], Server]
+    ) -> Server:
+        """Return the server of that name, started when first asked for."""
+        if name not in self._servers:
             try:
-                minio.prepare(print)
+                prepare(print)
                 with _temporary_files_in_memory():
-                    self._server = minio.start()
-                self._ends.callback(self._server.stop)
+                    server = self._servers[name] = start()
+                self._ends.callback(server.stop)
             except Unavailable as error:
-                self._server = error
-        if isinstance(self._server, Unavailable):
-            raise self._server
-        return self._server
+                self._servers[name] = error
+        found = self._servers[name]
+        if isinstance(found, Unavailable):
+            raise found
+        return found
 
 
 @contextlib.contextmanager

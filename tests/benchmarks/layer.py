@@ -1,71 +1,66 @@
 """What the layer above an engine adds to a small save, at no latency.
 
-The bare call is the engine's own `replace` of a manifest's bytes, which is what
-a small save comes down to, run by the same runner.
+The bare call is the engine's conditional write of the same bytes. A save by an
+engine that suspends has the hop to the IO loop and back in it, an awaited save by
+one that blocks the hop to a worker thread; the bare call has neither.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping
-from typing import Any
+import asyncio
+import statistics
+from collections.abc import Iterator
+from functools import partial
 
-import cloudckpt
-from cloudckpt import keys
-from cloudckpt.clock import SystemClock
-from cloudckpt.runner import make_runner
-from cloudckpt.storage.engines import engine_for
+from tests.benchmarks.engines import Bench, Place, awaited, places
 from tests.benchmarks.lab import Lab
-from tests.benchmarks.measure import Figure, Table, medians, milliseconds
-from tests.servers.base import Unavailable
+from tests.benchmarks.measure import Figure, Table, milliseconds, timed, turns
 
-RUN = "bench"
-STATE = 2048
+SYNC = {"file": 0.15, "boto3": 0.15, "obstore": 0.15, "s3fs": 0.5, "gcsfs": 0.5}
+ASYNC = 0.3
+"""Milliseconds that a save may add, and an awaited one."""
+
+ROUNDS = {"memory": 1000, "file": 400}
+USUAL_ROUNDS = 300
 
 
 def run(lab: Lab) -> Iterator[Table]:
     table = Table(
         "a save of 2 KiB above the engine's bare call, at no latency",
-        ("save", "bare", "added", "ratio"),
-        ("bare: the engine's conditional write of the same manifest, by the same runner",),
+        ("bare", "save", "save adds", "asave", "asave adds"),
+        (
+            "bare: the engine's conditional write of the same manifest, timed where the engine runs",
+            "medians of calls in turn, back to back; what is added is the difference of two medians",
+        ),
     )
-    _measure(lab, table, "memory", f"memory://{lab.name()}", None, 400)
-    _measure(lab, table, "file", str(lab.folder()), None, 150)
-    try:
-        server = lab.server()
-    except Unavailable as error:
-        table.notes += (f"s3 skipped: {error}",)
-    else:
-        _measure(lab, table, "s3 (MinIO)", f"{server.url}/{lab.name()}", server.storage_options(), 100)
+
+    def say(note: str) -> None:
+        table.notes += (note,)
+
+    for place in (Place("memory", "memory", f"memory://{lab.name()}"), *places(lab, say)):
+        with Bench(place) as bench, asyncio.Runner() as caller:
+            saving, bare = bench.filled("saving"), bench.bare("saving")
+            asave = partial(saving.asave, bench.state)
+            took = turns(
+                {
+                    "bare": partial(bench.seconds, bare),
+                    "save": timed(partial(saving.save, bench.state)),
+                    "asave": lambda asave=asave: caller.run(awaited(asave)),
+                },
+                rounds=lab.rounds(ROUNDS.get(place.engine, USUAL_ROUNDS)),
+            )
+        middle = {name: statistics.median(seconds) for name, seconds in took.items()}
+        has_target = place.engine in SYNC
+        table.add(
+            place.label,
+            milliseconds(middle["bare"]),
+            milliseconds(middle["save"]),
+            _added(middle["save"] - middle["bare"], SYNC.get(place.engine)),
+            milliseconds(middle["asave"]),
+            _added(middle["asave"] - middle["bare"], ASYNC if has_target else None),
+        )
     yield table
 
 
-def _measure(
-    lab: Lab, table: Table, label: str, url: str, options: Mapping[str, Any] | None, rounds: int
-) -> None:
-    state = os.urandom(STATE)
-    engine = engine_for(url, storage_options=options)()
-    runner = make_runner(blocking=engine.blocking, clock=SystemClock())
-    with cloudckpt.open(url, storage_options=options) as store, store.run(RUN) as run:
-        for _ in range(12):  # until the manifest has its full length
-            run.save(state)
-        manifest = runner.call(engine.read(keys.manifest_key(RUN)))
-        if manifest is None:
-            raise RuntimeError("the manifest is not where it should be")
-        token = runner.call(engine.create("bare", manifest.data))
-
-        def bare() -> None:
-            nonlocal token
-            token = runner.call(engine.replace("bare", manifest.data, token))
-
-        took = medians(
-            {"save": lambda: run.save(state), "bare": bare}, rounds=lab.rounds(rounds), pause=0.003
-        )
-    runner.call(engine.close())
-    table.add(
-        label,
-        milliseconds(took["save"]),
-        milliseconds(took["bare"]),
-        milliseconds(took["save"] - took["bare"]),
-        Figure(took["save"] / took["bare"], "x"),
-    )
+def _added(seconds: float, most: float | None) -> Figure:
+    return Figure(seconds * 1e3, " ms", most)

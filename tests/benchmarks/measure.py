@@ -24,23 +24,35 @@ class Figure:
     Attributes:
         value: The number; an int is shown whole.
         unit: As it is printed behind the number.
-        most: The target, inclusive; None for a figure without one.
+        most: The target, inclusive, where less is better; None for a figure without one.
+        least: The target, inclusive, where more is better.
     """
 
     value: float
     unit: str = ""
     most: float | None = None
+    least: float | None = None
+
+    @property
+    def target(self) -> str | None:
+        """The target for people."""
+        if self.most is not None:
+            return f"<= {self.most:g}"
+        return None if self.least is None else f">= {self.least:g}"
 
     @property
     def met(self) -> bool | None:
         """Whether the target is met, as far as the printed digits tell; None without a target."""
-        return None if self.most is None else float(_digits(self.value)) <= self.most
+        shown = float(_digits(self.value))
+        if self.most is not None:
+            return shown <= self.most
+        return None if self.least is None else shown >= self.least
 
     def __str__(self) -> str:
         shown = f"{_digits(self.value)}{self.unit}"
-        if self.most is None:
+        if self.target is None:
             return shown
-        return f"{shown} (<= {self.most:g}: {'met' if self.met else 'MISSED'})"
+        return f"{shown} ({self.target}: {'met' if self.met else 'MISSED'})"
 
 
 Cell: TypeAlias = Figure | str
@@ -76,7 +88,7 @@ class Table:
         """Yield each figure that has a target, with where it stands."""
         for label, cells in self.rows:
             for column, cell in zip(self.columns, cells, strict=True):
-                if isinstance(cell, Figure) and cell.most is not None:
+                if isinstance(cell, Figure) and cell.target is not None:
                     yield f"{self.title}: {label}: {column}", cell
 
     def document(self) -> dict[str, Any]:
@@ -121,20 +133,42 @@ def medians(
         pause: Seconds of rest after each turn, for what a call leaves running.
         before: What a contestant does before each of its turns, not timed.
     """
+    calls = {name: timed(work, burst=burst) for name, work in contestants.items()}
+    samples = turns(calls, rounds=rounds, pause=pause, before=before)
+    return {name: statistics.median(values) for name, values in samples.items()}
+
+
+def turns(
+    contestants: Mapping[str, Callable[[], float]],
+    *,
+    rounds: int,
+    pause: float = 0.0,
+    before: Mapping[str, Work] | None = None,
+) -> dict[str, list[float]]:
+    """Let contestants that measure themselves take turns, see `medians`; return what each returned."""
     samples: dict[str, list[float]] = {name: [] for name in contestants}
     for number in range(rounds + 1):
         order = list(contestants.items())
-        for name, work in order if number % 2 else reversed(order):
+        for name, measured in order if number % 2 else reversed(order):
             if before is not None and name in before:
                 before[name]()
-            start = time.perf_counter()
-            for _ in range(burst):
-                work()
-            seconds = (time.perf_counter() - start) / burst
+            value = measured()
             if number:
-                samples[name].append(seconds)
+                samples[name].append(value)
             time.sleep(pause)
-    return {name: statistics.median(values) for name, values in samples.items()}
+    return samples
+
+
+def timed(work: Work, *, burst: int = 1) -> Callable[[], float]:
+    """Return a function that does `work` that many times and returns the mean seconds."""
+
+    def measured() -> float:
+        start = time.perf_counter()
+        for _ in range(burst):
+            work()
+        return (time.perf_counter() - start) / burst
+
+    return measured
 
 
 def seconds_of(work: Callable[[], T]) -> tuple[float, T]:
@@ -163,7 +197,7 @@ def _digits(value: float) -> str:
 def _plain(cell: Cell) -> Any:
     if isinstance(cell, str):
         return cell
-    return {"value": cell.value, "unit": cell.unit.strip(), "most": cell.most, "met": cell.met}
+    return {"value": cell.value, "unit": cell.unit.strip(), "target": cell.target, "met": cell.met}
 
 
 def _line(row: tuple[str, ...], widths: list[int]) -> str:

@@ -17,6 +17,7 @@ SERVERS = {
     "boto3": "minio_server",
     "obstore": "minio_server",
     "gcsfs": "fake_gcs_server",
+    "obstore on gs": "gcs_xml_server",
     "adlfs": "azurite_server",
 }
 
@@ -26,10 +27,10 @@ def pair(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[Run, Run]]:
     """Give a run's writer, and a reader that knows nothing of what the writer keeps in mind."""
-    engine: str = request.param
+    engine = request.param.partition(" ")[0]
     options = {}
     if engine in SERVERS:
-        server: Server = request.getfixturevalue(SERVERS[engine])
+        server: Server = request.getfixturevalue(SERVERS[request.param])
         url, options = f"{server.url}/matrix-{engine}", server.storage_options()
     else:
         url = {"memory": "memory://matrix", "file": str(tmp_path_factory.mktemp("matrix"))}[engine]

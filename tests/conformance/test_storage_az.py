@@ -10,6 +10,7 @@ import pytest
 from cloudckpt.errors import PreconditionFailedError
 from cloudckpt.storage.azure import READ_BYTES, UPLOAD_BYTES, AzureStorage
 from cloudckpt.storage.contract import Storage
+from cloudckpt.storage.obstore_engine import ObstoreStorage
 from cloudckpt.testing.conformance import StorageConformance
 from cloudckpt.testing.driver import Client
 from tests.servers.base import Server
@@ -38,3 +39,10 @@ class TestAzureStorageOnAzurite(StorageConformance):
         assert (stored.token, stored.data == value[::-1]) == (changed, True)
         part = client.value(f"{at}k", offset=5, length=READ_BYTES + 7)
         assert part == value[::-1][5 : READ_BYTES + 12]
+
+
+class TestObstoreStorageOnAzurite(StorageConformance):
+    @pytest.fixture
+    def make_storage(self, azurite_server: Server) -> Callable[[], Storage]:
+        options = azurite_server.storage_options()
+        return lambda: ObstoreStorage("az", azurite_server.bucket, "by-obstore", storage_options=options)

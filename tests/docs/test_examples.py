@@ -1,46 +1,35 @@
 """Every Python block of README.md and docs/ compiles, and the complete ones run.
 
-A block is complete when ``<!-- example: NAME -->`` stands before it. It runs in a
-process of its own and in an empty folder, as a reader would run it.
+An example runs in a process of its own and in an empty folder, as a reader would run
+it; the files of a page stand in one folder, and those that are tests are run there.
 """
 
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-BLOCK = re.compile(r"(?:<!-- example: (?P<name>[\w-]+) -->\n)?```python\n(?P<code>.*?)```", re.DOTALL)
+from tests.docs.pages import PAGES, ROOT, Block, blocks, files, run, run_tests
 
-BLOCKS = [
-    pytest.param(
-        found["name"], found["code"], id=f"{page.name}:{page.read_text()[: found.start()].count(chr(10)) + 1}"
-    )
-    for page in PAGES
-    for found in BLOCK.finditer(page.read_text())
-]
+WITH_TESTS = [page for page in PAGES if any(name.startswith("test_") for name in files(page))]
 
 
-@pytest.mark.parametrize(("name", "code"), BLOCKS)
-def test_an_example_works_as_it_stands(name: str | None, code: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("block", [block for page in PAGES for block in blocks(page)], ids=str)
+def test_an_example_works_as_it_stands(block: Block, tmp_path: Path) -> None:
     """Examples rot first: a renamed argument breaks no unit test, only the reader's day."""
-    compile(code, "<example>", "exec")
-    if name is None:
-        return
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code],
-        cwd=tmp_path,
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert done.returncode == 0, done.stderr
+    compile(block.code, "<example>", "exec")
+    if block.kind == "example":
+        done = run(tmp_path, "-c", block.code)
+        assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("page", WITH_TESTS, ids=lambda page: page.name)
+def test_the_tests_that_a_page_shows_pass(page: Path, tmp_path: Path) -> None:
+    done = run_tests(tmp_path, files(page))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "skipped" not in done.stdout
 
 
 def test_the_readme_has_a_complete_example() -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 import uuid
 from collections.abc import Iterator
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,11 +21,16 @@ from cloudckpt.doctor import Report, examine
 from cloudckpt.errors import StorageError, UnsupportedStoreError
 from cloudckpt.runner import make_runner
 from cloudckpt.storage.findings import Finding, Level
+from cloudckpt.storage.obstore_engine import ObstoreStorage
 from cloudckpt.storage.s3 import S3Storage
 from cloudckpt.storage.s3_boto3 import Boto3Storage
 from tests.servers.base import ROOT, Server
 
-ENGINES = {"s3fs": S3Storage, "boto3": Boto3Storage}
+ENGINES: dict[str, Any] = {
+    "s3fs": S3Storage,
+    "boto3": Boto3Storage,
+    "obstore": partial(ObstoreStorage, "s3"),
+}
 CLI_PAGE = (ROOT / "docs/cli.md").read_text()
 ANONYMOUS = {"anon": True, "key": None, "secret": None}
 
@@ -118,6 +125,38 @@ def set_rules(client: Any, bucket: str, *rules: dict[str, Any]) -> None:
             ]
         },
     )
+
+
+def test_obstore_says_who_asks_for_it_and_what_it_sends_itself(moto_server: Server) -> None:
+    """Its writes carry another digest than those of boto3, which asks."""
+    bucket = new_bucket(moto_server)
+    report = visit(moto_server, bucket, "obstore")
+    assert "boto3" in found(report, "settings").found
+    assert found(report, "checksums").facts == {"algorithm": "SHA256"}
+    config = {"request_checksum_calculation": "when_required"}
+    assert found(visit(moto_server, bucket, "obstore", config_kwargs=config), "checksums").facts == {
+        "algorithm": None
+    }
+
+
+def test_obstore_alone_says_that_nobody_looked(moto_server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Silence would pass for a bucket without a rule that deletes."""
+    monkeypatch.setitem(sys.modules, "botocore.session", None)
+    report = visit(moto_server, new_bucket(moto_server), "obstore")
+    settings = found(report, "settings")
+    assert (settings.level, "not looked at" in settings.found) == (Level.UNKNOWN, True)
+    assert "cloudckpt[boto3]" in settings.do
+    assert settings == report.findings[-1]
+
+
+def test_settings_that_boto3_can_not_ask_for_stop_no_visit(
+    moto_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Options that obstore works by may be none of botocore's: here a profile that only it looks for."""
+    bucket = new_bucket(moto_server)
+    monkeypatch.setenv("AWS_PROFILE", "of-another-machine")
+    report = visit(moto_server, bucket, "obstore")
+    assert (report.count(Level.FAULT), found(report, "settings").level) == (0, Level.UNKNOWN)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,8 @@ from typing import Any, TypeVar
 
 from cloudckpt import keys
 from cloudckpt.codec import decode, encode
-from cloudckpt.commit import Draft, RunWriter
+from cloudckpt.commit import RunWriter
+from cloudckpt.drafts import Draft
 from cloudckpt.effects import Effects
 from cloudckpt.errors import (
     AmbiguousError,

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 import logging
 import random
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -21,64 +19,10 @@ from cloudckpt.codec import Encoded
 from cloudckpt.drafts import Draft
 from cloudckpt.errors import CorruptCheckpointError, DataError, UnsupportedFormatError
 from cloudckpt.format import decode_manifest, encode_manifest
-from cloudckpt.sealed import seal, unseal
 from cloudckpt.model import FORMAT_VERSION
-from cloudckpt.run import Run
-from cloudckpt.storage.memory import MemoryStorage
-from cloudckpt.store import Store
+from cloudckpt.sealed import seal, unseal
 from cloudckpt.testing.driver import by_hand
-
-RUN = "nightly/42"
-KEY = keys.manifest_key(RUN)
-SAVES = 4
-_names = itertools.count()
-
-
-class World:
-    """A run whose checkpoints are objects, or all ride; its bytes can be changed from outside."""
-
-    def __init__(self, *, large: bool) -> None:
-        self._blob = 40_000 if large else 40
-        self._storage = MemoryStorage(f"damage-{next(_names)}")
-        self.store = Store(lambda: self._storage)
-        with self.store.run(RUN) as run:
-            for n in range(1, SAVES + 1):
-                run.save(self.state(n))
-        manifest = decode_manifest(self.at(KEY), RUN)
-        assert bool(manifest.inline) != large
-        self._objects = {entry.seq: entry.extents[0].key for entry in manifest.checkpoints}
-
-    def state(self, seq: int) -> dict[str, Any]:
-        return {"n": seq, "blob": random.Random(seq).randbytes(self._blob)}
-
-    @property
-    def run(self) -> Run:
-        """The run, as a process that knows nothing of it sees it."""
-        return self.store.run(RUN)
-
-    def object_of(self, seq: int) -> str:
-        return self._objects[seq]
-
-    def at(self, key: str) -> bytes:
-        stored = by_hand(self._storage.read(key))
-        assert stored is not None
-        return stored.data
-
-    def write(self, key: str, data: bytes | None) -> None:
-        """Put other bytes in the key's place, or none, as nobody who keeps to the protocol does."""
-        by_hand(self._storage.delete([key]))
-        if data is not None:
-            by_hand(self._storage.put(key, data))
-
-    @contextmanager
-    def restored(self) -> Iterator[None]:
-        """Undo at the end what was written inside."""
-        before = {key: by_hand(self._storage.read(key)) for key in (KEY, *self._objects.values())}
-        try:
-            yield
-        finally:
-            for key, stored in before.items():
-                self.write(key, stored and stored.data)
+from tests.protocol.damaged import KEY, RUN, SAVES, World, damages, flipped
 
 
 @pytest.fixture(scope="module")
@@ -106,23 +50,6 @@ def objects(objects_world: World) -> Iterator[World]:
 @pytest.fixture(params=["riding", "objects"])
 def world(request: pytest.FixtureRequest) -> Any:
     return request.getfixturevalue(request.param)
-
-
-def flipped(data: bytes, at: int, mask: int) -> bytes:
-    return data[:at] + bytes([data[at] ^ mask]) + data[at + 1 :]
-
-
-def damages(data: bytes) -> Iterator[bytes]:
-    """Yield some of what disks, networks and people do to bytes."""
-    yield b""
-    for at in (0, 1, len(data) // 2, len(data) - 1):
-        yield data[:at]
-        yield flipped(data, at, 0x20)
-    for tail in (b"\0", b"\n", b" " * 512, data):
-        yield data + tail
-    yield data[1:]
-    yield bytes(len(data))
-    yield b"<?xml version='1.0'?><Error><Code>SlowDown</Code></Error>"
 
 
 def refused(load: Callable[[], Any], *, seq: int | None, key: str) -> CorruptCheckpointError:

@@ -117,7 +117,7 @@ def test_the_laws_hold_after_every_save_of_a_long_run() -> None:
         for step in range(1, 80):
             save(world, run, step)
             manifest = world.check()
-            assert len(manifest.checkpoints) <= 7
+            assert len(manifest.checkpoints) - sum(page.count for page in manifest.history) <= 7
     assert max(page.level for page in manifest.history) >= 2
     assert world.seqs() == list(range(79, 0, -1))
 

@@ -1,20 +1,19 @@
 """Answers that tell nothing: the read-back decides, and a save happens exactly once or says that it may.
 
-In memory each request's fate is scripted; on a real server a proxy forwards the
-request and then breaks the connection, or makes up an answer.
+Each request's fate is scripted, in memory. What a proxy can do to each engine's requests
+to a real server is tried in tests/protocol/test_answers_on_the_wire.py.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import repeat
 from typing import Any
 
 import pytest
 
-import cloudckpt
 from cloudckpt import runner
 from cloudckpt.errors import (
     AmbiguousError,
@@ -28,9 +27,8 @@ from cloudckpt.format import decode_manifest, encode_manifest
 from cloudckpt.keys import manifest_key
 from cloudckpt.model import RECENT_COMMITS, CheckpointInfo, Manifest
 from cloudckpt.run import Run
-from cloudckpt.storage.s3 import S3Storage
 from cloudckpt.store import Store
-from cloudckpt.testing.driver import Client, Driver, by_hand
+from cloudckpt.testing.driver import by_hand
 from cloudckpt.testing.invariants import Ledger, check_laws
 from tests.protocol.scripted import (
     Act,
@@ -43,9 +41,6 @@ from tests.protocol.scripted import (
     meanwhile,
     unanswered,
 )
-from tests.servers.base import Server
-from tests.servers.proxy import Proxy
-from tests.servers.wire_faults import Effect, Fault
 
 RUN = "r"
 TIMEOUT = 10.0
@@ -298,52 +293,3 @@ def test_nothing_is_committed_before_its_object_exists(
     world.storage.puts.clear()
     world.us.save({"n": 3})
     world.laws()
-
-
-# On a real server.
-
-
-@pytest.fixture
-def proxied(minio_server: Server) -> Iterator[tuple[Proxy, Store, Client]]:
-    """Give a proxy, a store through it, and the server itself."""
-    place = secrets.token_hex(4)
-    driver = Driver()
-    raw = Client(
-        driver, S3Storage(minio_server.bucket, place, storage_options=minio_server.storage_options())
-    )
-    with Proxy(minio_server.endpoint) as proxy:
-        options = minio_server.through(proxy.endpoint).storage_options()
-        with cloudckpt.open(f"{minio_server.url}/{place}", storage_options=options) as store:
-            yield proxy, store, raw
-    raw.close()
-    driver.close()
-
-
-@pytest.mark.parametrize("effect", Effect)
-def test_on_a_real_server_a_doubtful_write_happens_exactly_once(
-    proxied: tuple[Proxy, Store, Client], effect: Effect
-) -> None:
-    """On each kind of write in turn: creating, becoming the writer, committing, and putting an object."""
-    proxy, store, raw = proxied
-    ledger = Ledger()
-
-    def save(run: Run, state: object) -> None:
-        with ledger.asking(state, epoch=run.epoch) as told:
-            told(run.save(state))
-
-    first = store.run(RUN)
-    proxy.arm(Fault(effect, "PUT", "manifests/"))
-    save(first, {"n": 1})
-    run = store.run(RUN)
-    for n, path in enumerate(["manifests/", "manifests/", "objects/"]):
-        proxy.arm(Fault(effect, "PUT", path))
-        save(run, {**LARGE, "n": n})
-        assert not proxy.armed, "the fault did not happen"
-    # aiohttp sends a request again when a kept connection breaks under it, so breaking one is not enough.
-    writes = [Fault(effect, "PUT", "manifests/")] * (2 if effect is Effect.DROP_REQUEST else 1)
-    proxy.arm(*writes, Fault(effect, "GET", "manifests/"))
-    save(run, {"n": "last"})
-    assert not proxy.armed
-    manifest = raw.run(check_laws(raw.storage, RUN, ledger))
-    assert manifest is not None
-    assert (manifest.seq, manifest.epoch) == (5, 2)

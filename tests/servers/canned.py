@@ -45,6 +45,19 @@ FINE = Answer(
 )
 
 
+def give(handler: BaseHTTPRequestHandler, answer: Answer) -> None:
+    """Send an answer."""
+    if answer.status == 0:
+        handler.close_connection = True
+        return
+    handler.send_response(answer.status)
+    for name, value in {**answer.headers, "Content-Length": str(len(answer.body))}.items():
+        handler.send_header(name, value)
+    handler.end_headers()
+    if handler.command != "HEAD":
+        handler.wfile.write(answer.body)
+
+
 class Canned:
     """The server, in threads of its own, from `with` to its end.
 
@@ -90,17 +103,8 @@ class Canned:
     def _answer(self, handler: BaseHTTPRequestHandler) -> None:
         body = handler.rfile.read(int(handler.headers.get("Content-Length", 0)))
         self.requests.append(Asked(handler.command, handler.path, handler.headers, body))
-        answer = self._answers.popleft() if self._answers else FINE
-        if answer.status == 0:
-            handler.close_connection = True
-            return
-        handler.send_response(answer.status)
-        for name, value in {**answer.headers, "Content-Length": str(len(answer.body))}.items():
-            handler.send_header(name, value)
-        handler.end_headers()
-        if handler.command != "HEAD":
-            handler.wfile.write(answer.body)
-        handler.close_connection = self.hangs_up
+        give(handler, self._answers.popleft() if self._answers else FINE)
+        handler.close_connection = handler.close_connection or self.hangs_up
 
     def __enter__(self) -> Self:
         threading.Thread(target=self._server.serve_forever, args=(0.01,), name="canned", daemon=True).start()

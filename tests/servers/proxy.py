@@ -23,27 +23,27 @@ import selectors
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Self, TypeAlias
 from urllib.parse import urlsplit
 
 from tests.servers.base import Unavailable, new_folder, spawn
-from tests.servers.http_heads import END, Request, RequestHeads, split_interim
-from tests.servers.wire_faults import Armed, Effect, Fault, made_up_answer
+from tests.servers.http_heads import Request
+from tests.servers.late import Late
+from tests.servers.links import Cut, Link, Shared
+from tests.servers.wire_faults import Fault
 
 CHUNK = 2**18
 QUEUED = 256
 """Chunks under way in one direction of a connection before its sender is held back."""
 
+STUCK = 60.0
+"""Seconds after which a late request counts as never answered."""
 
 _Line: TypeAlias = asyncio.Queue[tuple[float, bytes]]
 """Chunks under way, each with its arrival; an empty one is the end."""
-
-
-class Cut(Exception):
-    """Break this connection now."""
 
 
 class Proxy:
@@ -66,11 +66,12 @@ class Proxy:
         if not parts.hostname or not parts.port:
             raise ValueError(f"a target is HOST:PORT, not {target!r}")
         self.endpoint = ""
-        self.requests: list[Request] = []
         self._target = (parts.hostname, parts.port)
         self._delay = rtt / 2
         self._listen = listen
-        self._armed = Armed()
+        self._shared = Shared(Late(*self._target))
+        self.requests: list[Request] = self._shared.requests
+        self._connections: set[asyncio.Task[None] | None] = set()
         self._ready = threading.Event()
         self._failure: OSError | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -79,12 +80,25 @@ class Proxy:
 
     def arm(self, *faults: Fault) -> None:
         """Let each fault happen to the next request that it is for."""
-        self._armed.add(*faults)
+        self._shared.armed.add(*faults)
 
     @property
     def armed(self) -> tuple[Fault, ...]:
         """The faults that have not happened yet."""
-        return self._armed.left()
+        return self._shared.armed.left()
+
+    def disarm(self) -> None:
+        """Forget the faults that have not happened yet."""
+        self._shared.armed.clear()
+
+    def deliver_late(self) -> list[int]:
+        """Let every request that is still held back reach the server.
+
+        Returns:
+            The status of each late answer since the last call; `late.BROKEN` for none.
+        """
+        assert self._loop is not None
+        return asyncio.run_coroutine_threadsafe(self._shared.late.rest(), self._loop).result(STUCK)
 
     def count(self, method: str, path: str = "") -> int:
         """Return how many requests so far had this method and this text in their path."""
@@ -103,6 +117,8 @@ class Proxy:
         assert self._loop is not None
         self._loop.call_soon_threadsafe(self._end.set)
         self._thread.join()
+        if self._shared.broken and kind is None:
+            raise self._shared.broken[0]
 
     def wait(self) -> None:
         """Wait until it ends, for good when nobody ends it."""
@@ -129,9 +145,14 @@ class Proxy:
         server.close()
 
     async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # asyncio forgets a connection whose client has sent its end, and the garbage
+        # collector would take this task while the server is still at it.
+        task = asyncio.current_task()
+        self._connections.add(task)
         # The end of the proxy cancels this task; asyncio's streams log one that is left cancelled.
         with suppress(asyncio.CancelledError):
             await self._relay(reader, writer)
+        self._connections.discard(task)
 
     async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -139,78 +160,37 @@ class Proxy:
         except OSError:
             writer.transport.abort()
             return
-        link = _Link(self.requests, self._armed)
+        link = Link(self._shared)
         there: _Line = asyncio.Queue(QUEUED)
         back: _Line = asyncio.Queue(QUEUED)
         try:
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(_receive(reader, there, link, link.from_client))
+                tasks.create_task(_receive(reader, there, link, link.from_client, link.client_left))
                 tasks.create_task(_deliver(there, to_server, self._delay))
-                tasks.create_task(_receive(from_server, back, link, link.from_server))
+                tasks.create_task(_receive(from_server, back, link, link.from_server, link.server_left))
                 tasks.create_task(_deliver(back, writer, self._delay))
         except* (ConnectionError, Cut):
             pass  # what is broken on one side is broken on the other, below
         finally:
+            link.let_go()
             to_server.transport.abort()
             writer.transport.abort()
 
 
-class _Link:
-    """What one connection is in the midst of; a client sends the next request after the answer.
-
-    Attributes:
-        over: The client has a made-up answer, and nothing comes after it.
-    """
-
-    def __init__(self, requests: list[Request], armed: Armed) -> None:
-        self.over = False
-        self._requests = requests
-        self._armed = armed
-        self._heads = RequestHeads()
-        self._fault: Fault | None = None
-        self._answer = b""
-
-    def from_client(self, data: bytes) -> bytes:
-        """Take what the client sent; return what of it goes on.
-
-        Raises:
-            Cut: Nothing of it goes on.
-        """
-        for request in self._heads.feed(data):
-            self._requests.append(request)
-            fault = self._armed.take(request)
-            if fault is not None and fault.effect is Effect.DROP_REQUEST:
-                raise Cut
-            self._fault = fault
-        return data
-
-    def from_server(self, data: bytes) -> bytes:
-        """Take what the server sent; return what the client gets.
-
-        Raises:
-            Cut: The answer is here, and is not for the client.
-        """
-        if self._fault is None:
-            return data
-        interim, self._answer = split_interim(self._answer + data)
-        if END in self._answer:
-            made_up = made_up_answer(self._fault.effect)
-            if made_up is None:
-                raise Cut
-            self.over = True
-            return made_up
-        return interim
-
-
 async def _receive(
-    reader: asyncio.StreamReader, line: _Line, link: _Link, take: Callable[[bytes], bytes]
+    reader: asyncio.StreamReader,
+    line: _Line,
+    link: Link,
+    take: Callable[[bytes], Awaitable[bytes]],
+    left: Callable[[], Awaitable[None]],
 ) -> None:
     loop = asyncio.get_running_loop()
     while not link.over and (data := await reader.read(CHUNK)):
         arrival = loop.time()
-        passed = take(data)
+        passed = await take(data)
         if passed:
             await line.put((arrival, passed))
+    await left()
     await line.put((loop.time(), b""))
 
 

@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Self
 from urllib.parse import urlsplit
 
-from tests.servers.canned import Asked
+from tests.servers.canned import Answer, Asked, give
 
 CONDITIONS = ("If-Match", "If-None-Match", "ifGenerationMatch")
 """Headers, and parameters of the query: of S3 and Azure, and of Google."""
@@ -60,7 +60,12 @@ class StrippingProxy:
 
     def _pass_on(self, client: BaseHTTPRequestHandler) -> None:
         body = client.rfile.read(int(client.headers.get("Content-Length", 0)))
-        self.requests.append(Asked(client.command, client.path, client.headers, body))
+        asked = Asked(client.command, client.path, client.headers, body)
+        self.requests.append(asked)
+        made_up = self.made_up(asked)
+        if made_up is not None:
+            give(client, made_up)
+            return
         server = HTTPConnection(*self._target, timeout=30)
         try:
             path = self._without_conditions(client.path)
@@ -81,6 +86,10 @@ class StrippingProxy:
         client.send_header("Content-Length", length or str(len(data)))
         client.end_headers()
         client.wfile.write(data)
+
+    def made_up(self, asked: Asked) -> Answer | None:
+        """Return what the client gets instead of the store's answer; None to pass the request on."""
+        return None
 
     def _without_conditions(self, path: str) -> str:
         before, _, query = path.partition("?")

@@ -121,6 +121,7 @@ MANIFESTS = st.builds(
     retention=st.none() | st.dictionaries(TEXTS, JSON, max_size=2),
     hold=st.none() | HOLDS,
     notes=st.dictionaries(TEXTS, JSON, max_size=2),
+    copied=st.none() | TEXTS,
     tombstone=st.none() | st.builds(Tombstone, TEXTS, TEXTS, TIMES, TEXTS),
     extra=st.dictionaries(TEXTS.map(lambda text: f"new-{text}"), JSON, max_size=2),
 )

@@ -288,7 +288,7 @@ def test_a_save_explains_its_size_as_it_was_saved() -> None:
 
 
 def test_only_who_asks_pays_for_an_explanation(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cloudckpt.codec.intake.measure", None)
+    monkeypatch.setattr("cloudckpt.codec.sizes.measure", None)
     run = cloudckpt.open("memory://pays").run("r")
     info = run.save(research())
     assert info.measured is None

@@ -25,6 +25,7 @@ from cloudckpt.storage.memory import MemoryStorage
 from cloudckpt.store import Store
 from cloudckpt.testing.driver import by_hand
 from cloudckpt.testing.faults import Effect, Fault, FaultyStorage, Plan
+from tests.protocol.scripted import OwnTime
 
 _names = itertools.count()
 
@@ -212,3 +213,29 @@ def test_a_store_that_allows_one_write_a_second_to_a_name_is_probed_slowly(
     monkeypatch.setattr(runner, "_sleep", wait)
     assert Store(lambda: OneAtATime(secrets.token_hex(4))).run("r").save({}).seq == 1
     assert [seconds for seconds in waits if seconds >= 1]
+
+
+def test_a_probe_ends_with_the_deadline_of_the_save_that_made_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It waits longer between its writes than others do, but not longer than its caller has."""
+
+    class Busy(MemoryStorage):
+        async def create(self, key: str, data: Data) -> Token:
+            raise ThrottledError("not now")
+
+    time = OwnTime()
+    monkeypatch.setattr(runner, "_sleep", time.sleep)
+    with pytest.raises(ThrottledError):
+        Store(lambda: memory(Busy), timeout=2.0, clock=time).run("r").save({})
+    assert time.seconds < 2.0 + 2.0
+
+
+def test_a_verdict_that_can_not_be_kept_now_stops_nobody() -> None:
+    """The run is in order, and the next new one asks again."""
+
+    class BusyThere(MemoryStorage):
+        async def create(self, key: str, data: Data) -> Token:
+            if key == keys.STORE_KEY:
+                raise ThrottledError("not now")
+            return await super().create(key, data)
+
+    assert Store(lambda: memory(BusyThere)).run("r").save({}).seq == 1

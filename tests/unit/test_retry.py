@@ -19,8 +19,9 @@ from cloudckpt.errors import (
     ThrottledError,
 )
 from cloudckpt.runner import make_runner
+from cloudckpt.storage.answers import UNSENT
 from cloudckpt.storage.memory import MemoryStorage
-from cloudckpt.storage.retry import RetryingStorage, RetryPolicy
+from cloudckpt.storage.retry import RetryingStorage, RetryPolicy, within
 from cloudckpt.testing.driver import by_hand
 from tests.protocol.scripted import OwnTime
 
@@ -129,3 +130,42 @@ def test_a_wait_is_anywhere_from_nothing_to_its_bound(attempt: int) -> None:
     policy = RetryPolicy(first=0.05, most=5.0)
     assert policy.delay(attempt, effects(OwnTime(), most=False)) == 0.0
     assert policy.delay(attempt, effects(OwnTime())) == min(5.0, 0.05 * 2.0 ** min(attempt - 1, 30))
+
+
+@pytest.mark.parametrize("op", [*REPEATABLE, *CONDITIONAL])
+def test_what_was_not_sent_is_sent_again_whatever_it_is(op: str) -> None:
+    """Without credentials nothing is sent, so not even a conditional write is in doubt."""
+    inner = Failing([PermissionDeniedError("not now", kind=UNSENT)] * 3)
+    if op == "replace":
+        inner._space.values.clear()
+    call = {**REPEATABLE, "create": CONDITIONAL["create"]}.get(op)
+    storage = RetryingStorage(inner, RetryPolicy(), effects(OwnTime()))
+    if call is None:
+        token = by_hand(MemoryStorage.create(inner, "k", b"v"))
+        by_hand(storage.replace("k", b"w", token))
+    else:
+        by_hand(call(storage))
+    assert inner.calls == 4
+
+
+def test_the_requests_of_one_call_share_its_deadline() -> None:
+    """Else a save with three requests could take three times as long as its caller allows."""
+    time, policy = OwnTime(), RetryPolicy(deadline=60.0)
+    own = effects(time)
+    inner = Failing([])
+    storage = RetryingStorage(inner, policy, own)
+    with within(policy, own):
+        for _ in range(3):
+            inner.errors = [AmbiguousError("?")] * 1000
+            with pytest.raises(AmbiguousError):
+                by_hand(storage.read("k"))
+        assert 50.0 < time.seconds <= 60.0
+    with pytest.raises(AmbiguousError):
+        by_hand(storage.read("k"))
+    assert time.seconds > 110.0, "the next call has a deadline of its own"
+
+
+@pytest.mark.parametrize(("deadline", "patience"), [(0.0, 1.0), (2.0, 1.0), (60.0, 20.0), (3600.0, 60.0)])
+def test_one_request_is_not_waited_for_until_the_deadline(deadline: float, patience: float) -> None:
+    """Its connection may be dead and the store well: there must be time to ask on another one."""
+    assert RetryPolicy(deadline=deadline).patience == patience

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -14,6 +15,7 @@ from cloudckpt.clock import SystemClock
 from cloudckpt.effects import gather
 from cloudckpt.errors import InvalidInputError
 from cloudckpt.runner import Runner, drive, make_runner
+from cloudckpt.storage.retry import RetryPolicy, is_over, within
 
 
 @pytest.fixture(params=["blocking", "suspending"])
@@ -41,6 +43,21 @@ def test_a_sync_and_an_async_call_return_and_raise(runner: Runner) -> None:
         runner.call(fail())
     with pytest.raises(ZeroDivisionError):
         asyncio.run(runner.acall(fail()))
+
+
+def test_many_async_calls_of_a_blocking_engine_wait_side_by_side() -> None:
+    """64 runs that save at once wait for the store together; asyncio's own threads may be six."""
+    runner = make_runner(blocking=True, clock=SystemClock())
+    waiting = threading.Barrier(64)
+
+    async def meet() -> None:
+        waiting.wait(20)
+
+    async def caller() -> None:
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(6))
+        await asyncio.gather(*(runner.acall(meet()) for _ in range(64)))
+
+    asyncio.run(caller())
 
 
 def test_a_sync_call_in_a_running_loop_returns(runner: Runner) -> None:
@@ -215,3 +232,20 @@ def test_ids_are_sixteen_hex_digits_and_new(runner: Runner) -> None:
     ids = {runner.effects.new_id() for _ in range(1000)}
     assert len(ids) == 1000
     assert all(len(each) == 16 and int(each, 16) >= 0 for each in ids)
+
+
+def test_work_aside_has_the_deadline_of_the_call_that_began_it(runner: Runner) -> None:
+    """In a thread as on the loop: what it tries again must not go on when its caller has given up."""
+    policy = RetryPolicy(deadline=0.0)
+
+    async def over() -> bool:
+        return is_over(runner.effects)
+
+    async def caller() -> bool:
+        ended: bool = await runner.effects.spawn(over()).wait()
+        return ended
+
+    assert not runner.call(caller())
+    with within(policy, runner.effects):
+        assert runner.call(caller())
+    assert not runner.call(caller())

@@ -32,10 +32,9 @@ from cloudckpt.storage.engines import engine_for
 from cloudckpt.storage.obstore_engine import ObstoreStorage
 from cloudckpt.storage.s3_boto3 import Boto3Storage
 from cloudckpt.testing.driver import Client, Driver
-from cloudckpt.testing.histories import Operation, Save, by_run, read_history
-from cloudckpt.testing.invariants import Ask, Ledger, check_laws
-from cloudckpt.testing.linearity import check_history
-from tests.protocol.histories.agents import KEEP_ALL, KEEP_FEW, Contest, live
+from cloudckpt.testing.histories import by_run, read_history
+from cloudckpt.testing.recorded import check_recorded
+from tests.protocol.histories.agents import KEEP_FEW, Contest, live
 from tests.protocol.processes import Child
 
 PROCESSES = 4
@@ -104,21 +103,11 @@ def judge(contest: Contest) -> Counter[str]:
     figures: Counter[str] = Counter()
     for run, operations in by_run(read_history(contest.folder)).items():
         keep_last = None if run.startswith("whole") else KEEP_FEW
-        manifest = raw.run(check_laws(raw.storage, run, _ledger(operations, keep_last or KEEP_ALL)))
-        figures += Counter(asdict(check_history(operations, manifest, keep_last=keep_last)))
+        figures += Counter(asdict(raw.run(check_recorded(raw.storage, operations, keep_last=keep_last))))
         figures["runs"] += 1
     raw.close()
     driver.close()
     return figures
-
-
-def _ledger(operations: list[Operation], keep_last: int) -> Ledger:
-    """Return a ledger for the laws on what is stored. What was told is the history's matter."""
-    ledger = Ledger(keep_last=keep_last)
-    for op in operations:
-        if isinstance(op, Save):
-            ledger.asked.append(Ask(op.state, None, op.held, told=False if op.refused else None))
-    return ledger
 
 
 def engines(url: str, options: dict[str, Any]) -> tuple[Callable[[], Storage], ...]:

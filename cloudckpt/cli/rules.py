@@ -1,0 +1,207 @@
+"""``cloudckpt retain``: which checkpoints are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import click
+
+import cloudckpt
+from cloudckpt import fleet
+from cloudckpt.cli import names
+from cloudckpt.cli.failures import NO, complain
+from cloudckpt.cli.frame import confirm, dry_run_option, with_output, with_store, yes_option
+from cloudckpt.cli.screen import Column, Document, Output, progress
+from cloudckpt.cli.words import iso, size, span, when
+from cloudckpt.curate import Thinned
+from cloudckpt.retention import Retention
+from cloudckpt.run import Run
+from cloudckpt.store import Store
+
+NO_RULE: Final = "no rule keeps it"
+
+CHECKPOINTS: Final = (
+    Column("action", "", style="yellow"),
+    Column("seq", "seq", right=True, style="bold"),
+    Column("step", "step", right=True),
+    Column("time", "saved", when),
+    Column("size", "stored", size, right=True),
+    Column("why", "why"),
+)
+
+RUNS: Final = (
+    Column("run", "run", style="bold"),
+    Column("rules", "rules"),
+    Column("kept", "kept", lambda kept: str(len(kept)), right=True),
+    Column("dropped", "dropped", lambda dropped: str(len(dropped)), right=True),
+    Column("bytes", "bytes", size, right=True),
+)
+
+
+class Span(click.ParamType):
+    """How long."""
+
+    name = "SPAN"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the span."""
+        try:
+            return span(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+def _count(name: str, what: str) -> Any:
+    return click.option(
+        f"--{name.replace('_', '-')}", name, type=click.IntRange(min=1), metavar="N", help=what
+    )
+
+
+def _rule_options(command: Any) -> Any:
+    for option in reversed(
+        (
+            _count("keep_last", "Keep the newest N."),
+            click.option("--keep-within", type=Span(), help="Keep what is younger: 36h, 7d, 2w."),
+            *(
+                _count(f"{period}", f"Keep the newest of each of the last N {units}.")
+                for period, units in (
+                    ("hourly", "hours"),
+                    ("daily", "days"),
+                    ("weekly", "weeks"),
+                    ("monthly", "months"),
+                    ("yearly", "years"),
+                )
+            ),
+            _count("min_keep", "Never keep fewer than N, whatever the clocks say."),
+        )
+    ):
+        command = option(command)
+    return command
+
+
+@click.command("retain")
+@click.argument("run", required=False)
+@_rule_options
+@click.option("--default", is_flag=True, help="The rules of the store, for runs that have none of their own.")
+@click.option("--apply", is_flag=True, help="With --default: apply them to all runs now.")
+@click.option("--clear", is_flag=True, help="With --default: take the store's rules away.")
+@dry_run_option
+@yes_option
+@with_output
+@with_store
+def retain(
+    store: Store,
+    out: Output,
+    run: str | None,
+    *,
+    default: bool,
+    apply: bool,
+    clear: bool,
+    dry_run: bool,
+    yes: bool,
+    **given: Any,
+) -> None:
+    """Set which checkpoints are kept, and drop the others.
+
+    A checkpoint is kept while any rule keeps it. The newest, tagged and held ones and the one
+    that the writer started from are always kept. Without a rule, the run's own are applied.
+    The rules stay with the run, whatever its code asks for.
+    """
+    chosen = {name: value for name, value in given.items() if value is not None}
+    rules = Retention(**chosen) if chosen else None
+    if default:
+        if run is not None:
+            raise click.UsageError("--default is of the whole store; leave RUN out")
+        _default(store, out, rules, apply=apply, clear=clear, dry_run=dry_run, yes=yes)
+        return
+    if run is None or apply or clear:
+        raise click.UsageError("name a RUN, or say --default (which --apply and --clear go with)")
+    names.whole(store, run, lambda found: _retain(found, out, rules, dry_run=dry_run, yes=yes))
+
+
+def _retain(run: Run, out: Output, rules: Retention | None, *, dry_run: bool, yes: bool) -> None:
+    plan = run.retain(rules, dry_run=True)
+    if not out.as_json:
+        out.rows(_lines(run, plan), CHECKPOINTS)
+    if not dry_run:
+        if plan.dropped:
+            confirm(f"Drop {len(plan.dropped)} checkpoints of run {run.id!r} ({size(plan.bytes)})?", yes=yes)
+        plan = run.retain(rules)
+    if out.as_json:
+        out.row(shape(plan, dry_run=dry_run), ())
+
+
+def _lines(run: Run, plan: Thinned) -> Iterator[Document]:
+    dropped = frozenset(plan.dropped)
+    for info in run.history():
+        yield {
+            "action": "drop" if info.seq in dropped else "keep",
+            "seq": info.seq,
+            "step": info.step,
+            "time": iso(info.time),
+            "size": info.size,
+            "why": NO_RULE if info.seq in dropped else plan.why.get(info.seq),
+        }
+
+
+def shape(plan: Thinned, *, dry_run: bool) -> dict[str, Any]:
+    """Return what was done to a run, as JSON."""
+    return {
+        "run": plan.run,
+        "rules": plan.rules.to_json(),
+        "kept": [{"seq": seq, "why": why} for seq, why in plan.why.items()],
+        "dropped": list(plan.dropped),
+        "bytes": plan.bytes,
+        "dry_run": dry_run,
+    }
+
+
+def _default(
+    store: Store, out: Output, rules: Retention | None, *, apply: bool, clear: bool, dry_run: bool, yes: bool
+) -> None:
+    if clear:
+        if rules is not None or apply:
+            raise click.UsageError("--clear takes the store's rules away; it goes without rules and --apply")
+        if not dry_run:
+            store.set_retention(None)
+        out.done("runs that begin from now on have no rules of the store's", {"retention": None})
+        return
+    wanted = rules or store.get_retention()
+    if apply:
+        if wanted is None:
+            raise click.UsageError("the store has no rules yet; give some, such as --keep-last 10")
+        if not dry_run:
+            confirm(f"Drop what {wanted} does not keep, in all runs of {store.url}?", yes=yes)
+    if rules is not None and not dry_run:
+        store.set_retention(rules)
+    if apply and wanted is not None:
+        _apply(store, out, wanted, dry_run=dry_run)
+    elif rules is None:
+        said = "the store has no rules of its own" if wanted is None else f"the store's rules: {wanted}"
+        out.done(said, {"retention": wanted and wanted.to_json()})
+    else:
+        would = "would keep" if dry_run else "keep"
+        out.done(f"runs that begin from now on {would} {rules}", {"retention": rules.to_json()})
+
+
+def _apply(store: Store, out: Output, rules: Retention, *, dry_run: bool) -> None:
+    def work(store: Store, run: str) -> Thinned:
+        return store.run(run).retain(rules, default=True, dry_run=dry_run)
+
+    failed = 0
+
+    def rows() -> Iterator[Document]:
+        nonlocal failed
+        with progress("runs") as advance:
+            for done in fleet.each(store, work, (info.id for info in store.runs())):
+                advance(1)
+                if done.value is not None:
+                    yield shape(done.value, dry_run=dry_run)
+                elif not isinstance(done.error, cloudckpt.RunDeletedError):
+                    failed += 1
+                    complain(str(done.error))
+
+    out.rows(rows(), RUNS)
+    if failed:
+        raise click.exceptions.Exit(NO)

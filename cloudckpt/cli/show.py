@@ -1,0 +1,161 @@
+"""``cloudckpt show`` and ``cloudckpt history``."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Final
+
+import click
+
+from cloudckpt.cli import names, shapes
+from cloudckpt.cli.frame import with_output, with_store
+from cloudckpt.cli.screen import Column, Output, remark
+from cloudckpt.cli.words import moment, size, when
+from cloudckpt.clock import SystemClock
+from cloudckpt.run import Run
+from cloudckpt.store import Store
+
+
+def _hold(hold: Any) -> str:
+    return f"by {hold['by']} since {when(hold['since'])}: {hold['why']}" if hold else ""
+
+
+def _writer(writer: Any) -> str:
+    return f"{writer['host']} (pid {writer['pid']}) since {when(writer['since'])}"
+
+
+def _tombstone(tombstone: Any) -> str:
+    return f"{when(tombstone['time'])} by {tombstone['by']} {tombstone['why']}" if tombstone else ""
+
+
+def _origin(origin: Any) -> str:
+    return f"{origin['run']}@{origin['seq']} {origin['store'] or ''}".strip() if origin else ""
+
+
+def _rules(rules: Any) -> str:
+    return ", ".join(f"{name}={value}" for name, value in rules.items())
+
+
+def _expired(expired: Any) -> str:
+    return "\n".join(f"{one['first']} to {one['last']} by {one['rule']}" for one in expired)
+
+
+RUN: Final = (
+    Column("run", "run", style="bold"),
+    Column("status", "status"),
+    Column("seq", "newest"),
+    Column("step", "step"),
+    Column("saved", "saved", when),
+    Column("checkpoints", "checkpoints"),
+    Column("oldest", "oldest"),
+    Column("stored", "stored", size),
+    Column("epoch", "epoch"),
+    Column("writer", "writer", _writer),
+    Column("hold", "hold", _hold),
+    Column("held", "held checkpoints", lambda count: str(count or "")),
+    Column("retention", "retention", _rules),
+    Column("retention_set_by", "set by"),
+    Column("notes", "notes"),
+    Column("expired", "expired", _expired),
+    Column("tombstone", "deleted", _tombstone),
+)
+
+CHECKPOINT: Final = (
+    Column("run", "run", style="bold"),
+    Column("seq", "seq"),
+    Column("step", "step"),
+    Column("time", "saved", when),
+    Column("size", "stored", size),
+    Column("encoded_size", "encoded", size),
+    Column("tags", "tags"),
+    Column("hold", "hold", _hold),
+    Column("origin", "started from", _origin),
+    Column("metadata", "metadata"),
+    Column("notes", "notes"),
+    Column("schema", "schema"),
+    Column("schema_version", "schema version"),
+    Column("codec", "codec"),
+    Column("digest", "sha256"),
+    Column("fingerprint", "fingerprint"),
+    Column("commit", "commit"),
+    Column("epoch", "epoch"),
+    Column("parent", "parent"),
+)
+
+HISTORY: Final = (
+    Column("seq", "seq", right=True, style="bold"),
+    Column("step", "step", right=True),
+    Column("time", "saved", when),
+    Column("size", "stored", size, right=True),
+    Column("tags", "tags", style="cyan"),
+    Column("hold", "held by", lambda hold: hold["by"] if hold else ""),
+    Column("origin", "started from", _origin),
+)
+
+NEWEST: Final = 20
+
+
+@click.command("show")
+@click.argument("name", metavar="RUN[@WHICH]")
+@with_output
+@with_store
+def show(store: Store, out: Output, name: str) -> None:
+    """Show a run, or one of its checkpoints.
+
+    RUN shows the run as a whole, a deleted one too; RUN@3, RUN@best, RUN@-1 and RUN@step:17
+    show a checkpoint. Neither reads a state.
+    """
+
+    def look(run: Run, point: dict[str, Any] | None) -> None:
+        if point is None:
+            out.record(shapes.summary(run.summary()), RUN)
+        else:
+            out.record(shapes.checkpoint(run.find(**point)), CHECKPOINT)
+
+    names.either(store, name, look)
+
+
+class Moment(click.ParamType):
+    """A time, or how long ago."""
+
+    name = "TIME"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
+        """Return the time."""
+        try:
+            return moment(value, now=SystemClock().now())
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+@click.command("history")
+@click.argument("run")
+@click.option("--since", type=Moment(), help="Saved at or after this time: 2026-01-31, or 24h for a day ago.")
+@click.option("--until", type=Moment(), help="Saved before this time.")
+@click.option("--step", type=click.IntRange(min=0), help="With this step.")
+@click.option("--tag", help="With this tag.")
+@click.option(
+    "--limit",
+    type=click.IntRange(min=0),
+    default=NEWEST,
+    show_default=True,
+    help="At most so many of the newest; 0 for all.",
+)
+@with_output
+@with_store
+def history(store: Store, out: Output, run: str, *, limit: int, **wanted: Any) -> None:
+    """List the checkpoints of a run, newest first.
+
+    Reads only those parts of a long history that may hold what is asked for.
+    """
+
+    def look(found: Run) -> None:
+        rows = found.history(**wanted, limit=limit + 1 if limit else None)
+        if not rows:
+            found.summary()  # raises when it is the run that is missing
+        if limit and len(rows) > limit:
+            rows.pop()
+            remark(f"these are the newest {limit}; --limit 0 lists all")
+        out.rows(map(shapes.checkpoint, rows), HISTORY)
+
+    names.whole(store, run, look)

@@ -1,0 +1,233 @@
+"""What an operator does with the runs of a store as a whole.
+
+Owns: deleting, collecting and forking runs, and a store's own rules, as methods of
+`Store`; each in two forms, sync and async with a leading ``a``. What they do is in
+modules of their own. Invariant: each can be called again after a failure half way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Self, TypeVar
+
+from cloudckpt.core import Core
+from cloudckpt.curated import whoami
+from cloudckpt.drafts import Draft
+from cloudckpt.errors import RunNotFoundError
+from cloudckpt.history import Which
+from cloudckpt.late import Late
+from cloudckpt.load import load
+from cloudckpt.model import CheckpointInfo, Origin, RunInfo, describe
+from cloudckpt.retention import Retention, chosen
+from cloudckpt.twins import awaited, waits
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from cloudckpt import codec, collect, copying, fleet, settings
+else:  # a load needs none of them
+    codec = Late("cloudckpt.codec")
+    asyncio = Late("asyncio")
+    collect = Late("cloudckpt.collect")
+    copying = Late("cloudckpt.copying")
+    fleet = Late("cloudckpt.fleet")
+    settings = Late("cloudckpt.settings")
+
+
+T = TypeVar("T")
+
+
+class Keeping:
+    """The part of `Store` that is for operators."""
+
+    url: str
+    _core: Core
+    _rules: Retention | None
+
+    # ---- runs as a whole
+
+    async def _delete(
+        self, run_id: str, *, why: str = "", by: str | None = None, dry_run: bool = False
+    ) -> collect.Collected:
+        """Delete a run: its objects go, and a tombstone refuses every later save. Destructive.
+
+        Safe to call again, which removes what a late writer or a failure left.
+
+        Args:
+            run_id: The run.
+            why: Kept in the tombstone.
+            by: Who deletes it; by default this user on this host.
+            dry_run: Only say what would be removed.
+
+        Raises:
+            HeldError: A hold forbids it; names who set it, when, and why.
+            RunNotFoundError: There is no such run.
+        """
+        access = self._core.access(run_id)
+        _, removed = await collect.delete_run(access, by=by or whoami(), why=why, dry_run=dry_run)
+        return removed
+
+    delete = waits(_delete)
+    adelete = awaited(_delete)
+
+    async def _collect(self, run_id: str, *, dry_run: bool = False) -> collect.Collected:
+        """Remove a run's objects that nothing refers to, such as those a crash left behind. Destructive.
+
+        Safe while writers are at work, and to call again after a failure half way.
+
+        Args:
+            run_id: The run.
+            dry_run: Only say what would be removed.
+
+        Raises:
+            RunNotFoundError: There is no such run.
+            CorruptCheckpointError: Its manifest or history can't be read; nothing was removed.
+        """
+        return await collect.collect(self._core.access(run_id), dry_run=dry_run)
+
+    collect = waits(_collect)
+    acollect = awaited(_collect)
+
+    def fork(
+        self,
+        run_id: str,
+        new_id: str,
+        *,
+        seq: int | None = None,
+        tag: str | None = None,
+        step: int | None = None,
+        to: Self | None = None,
+    ) -> CheckpointInfo:
+        """Begin a new run from a checkpoint of another; by default from its newest.
+
+        The two share nothing afterwards. The new run's first checkpoint tells where it came from.
+
+        Args:
+            run_id: The run to start from.
+            new_id: The new run; it must not have a checkpoint yet.
+            seq: Which checkpoint.
+            tag: Which checkpoint, by its tag.
+            step: Which checkpoint, by its step.
+            to: The store of the new run; by default this one.
+
+        Raises:
+            StaleStateError: The new run exists and has a checkpoint.
+            CheckpointNotFoundError, RunNotFoundError: There is nothing to start from.
+            CorruptCheckpointError: The checkpoint is damaged.
+        """
+        draft = self._core.call(
+            self._fork_of(run_id, Which(seq=seq, tag=tag, step=step), away=to is not None)
+        )
+        other = to or self
+        return other._core.call(other._begin(new_id, draft))
+
+    async def afork(
+        self,
+        run_id: str,
+        new_id: str,
+        *,
+        seq: int | None = None,
+        tag: str | None = None,
+        step: int | None = None,
+        to: Self | None = None,
+    ) -> CheckpointInfo:
+        """`fork`, awaited."""
+        which = Which(seq=seq, tag=tag, step=step)
+        draft = await self._core.acall(self._fork_of(run_id, which, away=to is not None))
+        other = to or self
+        return await other._core.acall(other._begin(new_id, draft))
+
+    async def _fork_of(self, run_id: str, which: Which, *, away: bool) -> Draft:
+        core = self._core
+        loaded = await load(core.storage, core.effects, run_id, which=which)
+        if loaded is None:
+            raise RunNotFoundError("there is no such run with a checkpoint to start from", run=run_id)
+        old = loaded.entry
+        return Draft(
+            commit=core.effects.new_id(),
+            state=codec.Encoded(
+                loaded.data, old.encoded_size, old.encoded_digest, old.codec, old.schema, old.schema_version
+            ),
+            origin=Origin(run_id, old.seq, self.url if away else None),
+            step=old.step,
+            metadata=old.metadata,
+            fingerprint=old.fingerprint,
+            expect=0,
+        )
+
+    async def _begin(self, run_id: str, draft: Draft) -> CheckpointInfo:
+        writer = self._core.writer(run_id, rules=self._rules)
+        manifest, entry = await writer.save(draft)
+        await writer.settle()
+        return describe(manifest, entry)
+
+    # ---- many runs
+
+    def copy(self, run_id: str, to: Self) -> copying.Copied:
+        """Copy a run with all its history, tags and holds into another store; or what is new of it.
+
+        The run may be at work meanwhile: one consistent point of it is copied. Safe to call
+        again after a failure half way, which sends only what is not there yet.
+
+        Args:
+            run_id: The run, which keeps its id.
+            to: The other store, of whatever kind.
+
+        Raises:
+            ConflictError: The other store has a run of that id which is no copy of this one.
+            CorruptCheckpointError: This run is damaged; names the key.
+            RunNotFoundError, RunDeletedError: There is nothing to copy.
+        """
+        return copying.copy_run(self._core, run_id, to._core)
+
+    async def acopy(self, run_id: str, to: Self) -> copying.Copied:
+        """`copy`, awaited."""
+        return await asyncio.to_thread(copying.copy_run, self._core, run_id, to._core)
+
+    def each(
+        self,
+        work: Callable[[Self, str], T],
+        *,
+        prefix: str = "",
+        executor: fleet.Executor | None = None,
+        threads: int = 16,
+    ) -> Iterator[fleet.Outcome[T]]:
+        """Do some work on each run: ``store.each(partial(Store.collect, dry_run=True))``.
+
+        A run that fails is told by its outcome, and hides no other. Memory stays flat however
+        many runs there are.
+
+        Args:
+            work: Called with a store and a run's id. For an executor of other processes it must
+                be a function of a module, or a `functools.partial` of one.
+            prefix: Only the runs whose id starts with it: shards for several machines.
+            executor: Any `concurrent.futures.Executor`, or a Dask client; by default threads. In
+                other processes the store is opened again from its URL and options.
+            threads: How many, by default.
+        """
+        runs = (info.id for info in self.runs(prefix))
+        return fleet.each(self, work, runs, executor=executor, threads=threads)
+
+    def runs(self, prefix: str = "") -> Iterator[RunInfo]:
+        """See `Store.runs`."""
+        raise NotImplementedError
+
+    async def _get_retention(self) -> Retention | None:
+        """Return the rules that an operator set for the store's runs; None when nobody did."""
+        return (await settings.read_settings(self._core.storage)).retention
+
+    get_retention = waits(_get_retention)
+    aget_retention = awaited(_get_retention)
+
+    async def _set_retention(self, retention: Retention | None) -> None:
+        """Set the rules of the store's runs that begin from now on; None takes them away.
+
+        A run keeps the rules that it began with, until `Run.retain` changes them.
+        """
+        chosen(None, retention)
+        found = await settings.read_settings(self._core.storage)
+        await settings.write_settings(self._core.storage, replace(found, retention=retention))
+
+    set_retention = waits(_set_retention)
+    aset_retention = awaited(_set_retention)

@@ -1,0 +1,25 @@
+"""What the tests of whole stores share."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from cloudckpt import core
+from tests.protocol.scripted import OwnTime
+
+
+@pytest.fixture
+def own_time(monkeypatch: pytest.MonkeyPatch) -> OwnTime:
+    """A clock for `open`, that gets on by what is waited between tries and by nothing else."""
+    time, make = OwnTime(), core.make_runner
+
+    def timed(**options: Any) -> Any:
+        runner = make(**options)
+        runner.effects = replace(runner.effects, sleep=time.sleep)
+        return runner
+
+    monkeypatch.setattr(core, "make_runner", timed)
+    return time

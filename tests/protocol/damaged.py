@@ -1,0 +1,144 @@
+"""Runs whose bytes a test may change from outside, as disks, networks and people do."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from cloudckpt import folding, keys, objects, pages, runner
+from cloudckpt.format import decode_manifest
+from cloudckpt.history import Filter, listed
+from cloudckpt.model import Manifest, Page
+from cloudckpt.run import Run
+from cloudckpt.storage.memory import MemoryStorage
+from cloudckpt.store import Store
+from cloudckpt.testing.driver import by_hand
+from tests.protocol.scripted import AtOnce
+
+RUN = "nightly/42"
+KEY = keys.manifest_key(RUN)
+SAVES = 4
+LONG = 30
+_names = itertools.count()
+
+
+class World:
+    """A run whose checkpoints are objects, or all ride; its bytes can be changed from outside."""
+
+    def __init__(self, *, large: bool) -> None:
+        self._blob = 40_000 if large else 40
+        self._storage = MemoryStorage(f"damage-{next(_names)}")
+        self.store = Store(lambda: self._storage)
+        with self.store.run(RUN) as run:
+            for n in range(1, SAVES + 1):
+                run.save(self.state(n))
+        assert bool(self.manifest.inline) != large
+        self._objects = {entry.seq: entry.extents[0].key for entry in self.manifest.checkpoints}
+
+    @property
+    def manifest(self) -> Manifest:
+        return decode_manifest(self.at(KEY), RUN)
+
+    def state(self, seq: int) -> dict[str, Any]:
+        return {"n": seq, "blob": random.Random(seq).randbytes(self._blob)}
+
+    @property
+    def run(self) -> Run:
+        """The run, as a process that knows nothing of it sees it."""
+        return self.store.run(RUN)
+
+    def object_of(self, seq: int) -> str:
+        return self._objects[seq]
+
+    def at(self, key: str) -> bytes:
+        stored = by_hand(self._storage.read(key))
+        assert stored is not None
+        return stored.data
+
+    def write(self, key: str, data: bytes | None) -> None:
+        """Put other bytes in the key's place, or none, as nobody who keeps to the protocol does."""
+        by_hand(self._storage.delete([key]))
+        if data is not None:
+            by_hand(self._storage.put(key, data))
+
+    @contextmanager
+    def restored(self) -> Iterator[None]:
+        """Undo at the end what was written inside."""
+        before = self.everything()
+        try:
+            yield
+        finally:
+            for key in before.keys() | self.everything().keys():
+                self.write(key, before.get(key))
+
+    def everything(self) -> dict[str, bytes]:
+        """Return all that is in the store."""
+        return {row.key: self.at(row.key) for row in by_hand(self._storage.list("")).rows}
+
+
+def flipped(data: bytes, at: int, mask: int) -> bytes:
+    return data[:at] + bytes([data[at] ^ mask]) + data[at + 1 :]
+
+
+def damages(data: bytes) -> Iterator[bytes]:
+    """Yield some of what disks, networks and people do to bytes."""
+    yield b""
+    for at in (0, 1, len(data) // 2, len(data) - 1):
+        yield data[:at]
+        yield flipped(data, at, 0x20)
+    for tail in (b"\0", b"\n", b" " * 512, data):
+        yield data + tail
+    yield data[1:]
+    yield bytes(len(data))
+    yield b"<?xml version='1.0'?><Error><Code>SlowDown</Code></Error>"
+
+
+@contextmanager
+def small_pages() -> Iterator[None]:
+    """Make the window three to five checkpoints, pages of a few, and all work aside done at once."""
+    tail = folding.tail
+
+    async def no_sleep(_: float) -> None:
+        pass
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name, size in {"WINDOW_BYTES": 2600, "MOST_WINDOW_BYTES": 3600, "WINDOW_LEFT": 1600}.items():
+            patch.setattr(folding, name, size)
+        patch.setattr(
+            folding, "tail", lambda m, most=None: tail(m, folding.WINDOW_LEFT if most is None else most)
+        )
+        patch.setattr(folding, "LEAF_ENTRIES", 4)
+        patch.setattr(pages, "FAN", 3)
+        patch.setattr(objects, "RIDE_BYTES", 0)
+        patch.setattr(runner, "_spawn_aside", AtOnce)
+        patch.setattr(runner, "_sleep", no_sleep)
+        yield
+
+
+class LongWorld(World):
+    """A run of `LONG` checkpoints, most of them in pages of three levels. Make it within `small_pages`."""
+
+    def __init__(self) -> None:
+        self._blob = 40_000
+        self._storage = MemoryStorage(f"damage-{next(_names)}")
+        self.store = Store(lambda: self._storage, keep_last=100)
+        with self.store.run(RUN) as run:
+            for n in range(1, LONG + 1):
+                run.save(self.state(n), step=n, tags=["good"] if n == 4 else [])
+        past = by_hand(listed(self.run.access.pages, self.manifest, Filter()))
+        self._objects = {entry.seq: entry.extents[0].key for entry in past}
+        assert {page.level for page in self.pages()} == {0, 1, 2}
+
+    def pages(self) -> list[Page]:
+        """Return every page of history, each before those in it."""
+        found: list[Page] = []
+        left = list(self.manifest.history)
+        while left:
+            found.append(left.pop(0))
+            left = [*by_hand(self.run.access.pages.read(found[-1]))[1], *left]
+        return found

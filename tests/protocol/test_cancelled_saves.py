@@ -1,0 +1,347 @@
+"""A save that is cancelled, timed out or interrupted at any of its storage calls leaves nothing half-done.
+
+The run is at the old checkpoint or at the new one; the same `Run` goes on, with no
+conflict of its own making, also when a request of the cancelled save arrives late;
+another process goes on too; closing does not hang; nothing is left unawaited.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import itertools
+import signal
+import threading
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import suppress
+from typing import Any, Literal
+
+import pytest
+
+from cloudckpt import runner, sweep
+from cloudckpt.errors import InvalidInputError, PreconditionFailedError
+from cloudckpt.storage.contract import Data, Page, Stored, Token
+from cloudckpt.storage.memory import MemoryStorage
+from cloudckpt.store import Store
+from cloudckpt.testing.driver import by_hand
+from cloudckpt.testing.invariants import Ledger, check_laws
+
+RUN, KEEP_LAST = "r", 2
+SMALL, LARGE = "x", bytes(range(256)) * 1000  # which does not ride, and does not shrink below what does
+WAIT = 60.0
+_names = itertools.count()
+
+Moment = Literal["before", "after", "late"]
+"""When the caller goes: before the request is done, after, or before, and the network has it still."""
+
+
+class Stalling:
+    """Memory, one call of which stands still until it is let go, or strikes whoever waits for it.
+
+    Attributes:
+        calls: How many of a save's own there were since the last `arm`; of what is put or deleted
+            aside there are none here.
+        reached: Set when the call stands still.
+    """
+
+    def __init__(self, *, blocking: bool) -> None:
+        self.inner = MemoryStorage(f"stalling-{next(_names)}")
+        self.url = self.inner.url
+        self.blocking = blocking
+        self.calls: list[str] = []
+        self.reached = threading.Event()
+        self._let_go = threading.Event()
+        self._late: list[Callable[[], Awaitable[Any]]] = []
+        self._at: int | None = None
+        self._moment: Moment = "before"
+        self._strike: Callable[[], None] | None = None
+
+    def arm(
+        self, at: int | None, moment: Moment = "before", strike: Callable[[], None] | None = None
+    ) -> None:
+        """Let the call of this number, counted from here, stand still, or `strike`."""
+        self.calls.clear()
+        self.reached.clear()
+        self._let_go.clear()
+        self._at, self._moment, self._strike = at, moment, strike
+
+    def let_go(self) -> None:
+        self._at = None
+        self._let_go.set()
+
+    async def arrive(self) -> None:
+        """Let what the network still has arrive, whatever the store makes of it."""
+        for go in self._late:
+            with suppress(PreconditionFailedError):
+                await go()
+        self._late.clear()
+
+    async def read(self, key: str, *, offset: int = 0, length: int | None = None) -> Stored | None:
+        return await self._call("read", lambda: self.inner.read(key, offset=offset, length=length))
+
+    async def create(self, key: str, data: Data) -> Token:
+        return await self._call("create", lambda: self.inner.create(key, data))
+
+    async def replace(self, key: str, data: Data, token: Token) -> Token:
+        return await self._call("replace", lambda: self.inner.replace(key, data, token))
+
+    async def put(self, key: str, data: Data) -> None:
+        await self._call("put", lambda: self.inner.put(key, data))
+
+    async def list(self, prefix: str, *, cursor: str | None = None) -> Page:
+        return await self.inner.list(prefix, cursor=cursor)
+
+    async def delete(self, keys: Sequence[str]) -> None:
+        await self.inner.delete(keys)
+
+    async def close(self) -> None:
+        pass
+
+    async def _call(self, op: str, go: Callable[[], Awaitable[Any]]) -> Any:
+        number = len(self.calls)
+        self.calls.append(op)
+        if number != self._at:
+            return await go()
+        if self._moment == "after":
+            answer = await go()
+            await self._stand_still()
+            return answer
+        if self._moment == "late" and op != "read":
+            self._late.append(go)
+        await self._stand_still()
+        return await go()
+
+    async def _stand_still(self) -> None:
+        self.reached.set()
+        if self._strike is not None:
+            self._strike()
+        if self.blocking:
+            assert self._let_go.wait(WAIT)
+        else:
+            while not self._let_go.is_set():  # noqa: ASYNC110 - it is set in another thread
+                await asyncio.sleep(0.001)
+
+
+class Life:
+    """One run on such a store, and what its client was told."""
+
+    def __init__(self, *, blocking: bool) -> None:
+        self.storage = Stalling(blocking=blocking)
+        self.store = Store(lambda: self.storage, keep_last=KEEP_LAST, probed=True)
+        self.run = self.store.run(RUN)
+        self.ledger = Ledger(keep_last=KEEP_LAST)
+
+    def check(self) -> int:
+        manifest = by_hand(check_laws(self.storage.inner, RUN, self.ledger))
+        return manifest.seq if manifest else 0
+
+    async def save(self, state: Any) -> None:
+        with self.ledger.asking(state) as told:
+            told(await self.run.asave(state))
+
+    def save_now(self, state: Any) -> None:
+        with self.ledger.asking(state) as told:
+            told(self.run.save(state))
+
+    def resumed(self, state: Any) -> None:
+        """Another process loads what was saved last, and goes on."""
+        self.check()
+        inner = MemoryStorage(self.storage.url.removeprefix("memory://"))
+        with Store(lambda: inner, keep_last=KEEP_LAST, probed=True) as store:
+            assert store.run(RUN).load() == state
+            with self.ledger.asking("by another process") as told:
+                told(store.run(RUN).save("by another process"))
+        self.check()
+
+
+def state_of(n: int, size: Any) -> dict[str, Any]:
+    return {"n": n, "pad": size}
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Delete what expires at once; and at the end find what nobody awaited, which is an error here."""
+    monkeypatch.setattr(sweep, "SWEEP_KEYS", 1)
+    yield
+    gc.collect()
+
+
+@pytest.fixture(params=["blocking", "suspending"])
+def life(request: pytest.FixtureRequest) -> Life:
+    return Life(blocking=request.param == "blocking")
+
+
+def lives(blocking: bool, before: int, size: Any) -> Iterator[tuple[Life, int]]:
+    """Yield a run with so many checkpoints for each call that one more save makes, and the call's number."""
+    for number in itertools.count():
+        life = Life(blocking=blocking)
+        for n in range(before):
+            life.save_now(state_of(n, size))
+        life.storage.arm(None)
+        if number == 0:
+            life.save_now(state_of(before, size))
+            calls = len(life.storage.calls)
+            assert calls >= 1
+            life.store.close()
+            life = Life(blocking=blocking)
+            for n in range(before):
+                life.save_now(state_of(n, size))
+        elif number == calls:
+            return
+        yield life, number
+
+
+CASES = [
+    pytest.param(before, size, id=f"{name}-{before}")
+    for before in (0, 3)
+    for name, size in (("small", SMALL), ("large", LARGE))
+]
+
+
+@pytest.mark.parametrize("moment", ["before", "after", "late"])
+@pytest.mark.parametrize(("before", "size"), CASES)
+@pytest.mark.parametrize("blocking", [True, False], ids=["blocking", "suspending"])
+def test_a_cancelled_save_was_made_or_was_not(blocking: bool, before: int, size: Any, moment: Moment) -> None:
+    """A thread can't be stopped, so a blocking engine's save goes on; the next one waits for it."""
+
+    async def cancelled(life: Life, number: int) -> None:
+        life.storage.arm(number, moment)
+        task = asyncio.ensure_future(life.save(state_of(before, size)))
+        await asyncio.to_thread(life.storage.reached.wait, WAIT)
+        task.cancel()
+        await asyncio.wait([task], timeout=WAIT)
+        assert task.cancelled()
+        assert before <= life.check() <= before + 1
+        life.storage.let_go()
+        await life.save(state_of(before + 1, size))
+        await life.storage.arrive()
+        assert life.check() in (before + 1, before + 2)
+        await life.save(state_of(before + 2, size))
+        await asyncio.wait_for(life.store.aclose(), WAIT)
+
+    for life, number in lives(blocking, before, size):
+        asyncio.run(cancelled(life, number))
+        life.resumed(state_of(before + 2, size))
+
+
+@pytest.mark.parametrize(("before", "size"), CASES)
+@pytest.mark.parametrize("blocking", [True, False], ids=["blocking", "suspending"])
+def test_a_save_that_timed_out_may_be_made_again(blocking: bool, before: int, size: Any) -> None:
+    """As a caller does who gave it too little time: the same state, once more."""
+
+    async def timed_out(life: Life, number: int) -> None:
+        life.storage.arm(number)
+        state = state_of(before, size)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(life.save(state), 0.001)
+        life.storage.let_go()
+        await life.save(state)
+        await asyncio.wait_for(life.store.aclose(), WAIT)
+
+    for life, number in lives(blocking, before, size):
+        asyncio.run(timed_out(life, number))
+        life.resumed(state_of(before, size))
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize(("before", "size"), CASES)
+@pytest.mark.parametrize("blocking", [True, False], ids=["blocking", "suspending"])
+def test_an_interrupted_save_was_made_or_was_not(
+    blocking: bool, before: int, size: Any, moment: Moment
+) -> None:
+    """Ctrl-C in a sync save, at each of its calls; a lock that stayed closed would stop the next one."""
+    main = threading.main_thread().ident
+    assert main is not None
+    for life, number in lives(blocking, before, size):
+        storage = life.storage
+        storage.arm(number, moment, lambda: signal.pthread_kill(main, signal.SIGINT))
+        with pytest.raises(KeyboardInterrupt):
+            life.save_now(state_of(before, size))
+        assert storage.reached.is_set()
+        assert before <= life.check() <= before + 1
+        storage.let_go()
+        life.save_now(state_of(before + 1, size))
+        life.run.close()
+        life.store.close()
+        life.resumed(state_of(before + 1, size))
+
+
+def test_closing_waits_for_a_cancelled_save_that_goes_on() -> None:
+    """Else it would find its engine closed under it, and open another that nobody closes."""
+    life = Life(blocking=True)
+    closed = []
+
+    async def close() -> None:
+        closed.append(life.check())
+
+    async def caller() -> None:
+        await life.save("first")
+        life.storage.arm(0)
+        task = asyncio.ensure_future(life.save("second"))
+        await asyncio.to_thread(life.storage.reached.wait, WAIT)
+        task.cancel()
+        await asyncio.wait([task])
+        ending = asyncio.ensure_future(life.store.aclose())
+        await asyncio.sleep(0.01)
+        assert not ending.done()
+        life.storage.let_go()
+        await asyncio.wait_for(ending, WAIT)
+
+    life.storage.close = close  # type: ignore[method-assign]
+    asyncio.run(caller())
+    assert closed == [2]
+
+
+def test_a_save_that_is_cancelled_before_it_begins_never_was(
+    life: Life, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At once, or while every thread is busy: nothing is sent, and nothing complains of it."""
+    monkeypatch.setattr(runner, "_callers", runner._Pool(1, "the only one"))
+    free = threading.Event()
+
+    async def caller() -> None:
+        await life.save("first")
+        task = asyncio.ensure_future(life.run.asave("never"))
+        task.cancel()
+        await asyncio.wait([task])
+        if life.storage.blocking:
+            runner._callers.submit(free.wait, WAIT)
+        else:
+            life.storage.arm(0)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(life.run.asave("never"), 0.01)
+        life.storage.let_go()
+        free.set()
+        await life.store.aclose()
+
+    asyncio.run(caller())
+    assert life.check() == 1
+
+
+def test_a_save_inside_a_save_of_the_same_thread_is_refused_and_does_not_wait_for_itself() -> None:
+    """A handler of SIGTERM that saves, and strikes in mid-save."""
+    life = Life(blocking=True)
+    life.save_now("first")
+
+    def strike() -> None:
+        with pytest.raises(InvalidInputError, match="flag"):
+            life.run.save("by the handler")
+        life.storage.let_go()
+
+    life.storage.arm(0, "before", strike)
+    life.save_now("second")
+    assert life.check() == 2
+    life.store.close()
+
+
+def test_an_interrupted_caller_does_not_stop_another_runs_saves(life: Life) -> None:
+    other = life.store.run("other")
+    main = threading.main_thread().ident
+    assert main is not None
+    life.save_now("first")
+    life.storage.arm(0, "before", lambda: signal.pthread_kill(main, signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt):
+        life.save_now("second")
+    assert other.save("one").seq == 1
+    life.storage.let_go()
+    life.store.close()

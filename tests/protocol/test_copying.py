@@ -1,0 +1,178 @@
+"""Copies of runs: one consistent point, resumable, and never over a run of the destination's own."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from cloudckpt import copying
+from cloudckpt.errors import ConflictError, CorruptCheckpointError, RunDeletedError, RunNotFoundError
+from cloudckpt.pointer import read_base
+from cloudckpt.retention import Retention
+from cloudckpt.storage.memory import MemoryStorage
+from cloudckpt.store import Store
+from cloudckpt.testing.driver import by_hand
+from cloudckpt.testing.faults import Effect, FaultyStorage, Plan, SimulatedCrash, every_fault
+from tests.protocol.test_history import RUN, SAVES, TAGGED, World, save, small, state_of
+
+__all__ = ["small"]
+
+_names = itertools.count()
+
+
+class Pair:
+    """A run with a long past in one store, and another store."""
+
+    def __init__(self) -> None:
+        self.world = World()
+        self.world.store.run(RUN).hold("case 7", by="me", seq=2)
+        self.world.store.run(RUN).annotate({"odd": True}, seq=3)
+        self.there = MemoryStorage(f"copy-{next(_names)}")
+        self.to = Store(lambda: self.there)
+
+    def same(self) -> bool:
+        here = self.world.store.run(RUN)
+        copy = self.to.run(RUN)
+        return [replace(one, inline=False) for one in copy.history()] == [
+            replace(one, inline=False) for one in here.history()
+        ] and copy.load() == here.load()
+
+
+@pytest.fixture
+def pair() -> Pair:
+    return Pair()
+
+
+@pytest.fixture(autouse=True)
+def one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that calls have numbers."""
+    monkeypatch.setattr(copying, "AT_ONCE", 1)
+
+
+def test_a_copy_has_everything(pair: Pair) -> None:
+    copied = pair.world.store.copy(RUN, pair.to)
+    assert copied.sent == copied.objects - len(pair.world.check().inline) > 20
+    assert pair.same()
+    copy = pair.to.run(RUN)
+    assert copy.find(seq=2).hold.by == "me"  # type: ignore[union-attr]
+    assert copy.find(tag="good").seq == TAGGED
+    assert [copy.load(seq=seq) for seq in (1, 9, SAVES)] == [state_of(step) for step in (1, 9, SAVES)]
+    assert pair.to.collect(RUN).removed == 0
+
+
+def test_a_second_copy_sends_only_what_is_new(pair: Pair) -> None:
+    store = pair.world.store
+    first = store.copy(RUN, pair.to)
+    assert store.copy(RUN, pair.to).sent == 0
+    with store.run(RUN) as run:
+        pair.world.ledger.took_over(run.epoch)
+        for step in range(SAVES + 1, SAVES + 6):
+            save(pair.world, run, step)
+    second = store.copy(RUN, pair.to)
+    assert 0 < second.sent < first.sent / 2
+    assert pair.same()
+
+
+def test_a_copy_can_be_gone_on_with(pair: Pair) -> None:
+    """As after a migration: the destination's agent is another writer of another run."""
+    pair.world.store.copy(RUN, pair.to)
+    with pair.to.run(RUN) as run:
+        assert run.load() == state_of(SAVES)
+        for step in range(SAVES + 1, SAVES + 20):
+            run.save(state_of(step))
+    assert pair.world.store.run(RUN).load() == state_of(SAVES)
+    with pytest.raises(ConflictError, match="another history"):
+        pair.world.store.copy(RUN, pair.to)
+    assert pair.to.copy(RUN, pair.world.store).seq == SAVES + 19, "the way back, as it holds all that is here"
+
+
+def test_a_run_of_the_destinations_own_is_never_overwritten(pair: Pair) -> None:
+    pair.to.run(RUN).save({"own": True})
+    with pytest.raises(ConflictError, match="another history"):
+        pair.world.store.copy(RUN, pair.to)
+    assert pair.to.run(RUN).load() == {"own": True}
+    pair.to.delete(RUN)
+    with pytest.raises(RunDeletedError, match="tombstone"):
+        pair.world.store.copy(RUN, pair.to)
+
+
+def test_what_is_not_there_or_deleted_is_not_copied(pair: Pair) -> None:
+    with pytest.raises(RunNotFoundError):
+        pair.world.store.copy("no-such-run", pair.to)
+    pair.world.store.run("gone").save(1)
+    pair.world.store.delete("gone")
+    with pytest.raises(RunDeletedError):
+        pair.world.store.copy("gone", pair.to)
+
+
+def test_a_damaged_object_is_not_passed_on(pair: Pair) -> None:
+    key = next(iter(by_hand(pair.world.inner.list("objects/")).rows)).key
+    by_hand(pair.world.inner.delete([key]))
+    by_hand(pair.world.inner.put(key, b"damaged"))
+    with pytest.raises(CorruptCheckpointError, match="digest") as caught:
+        pair.world.store.copy(RUN, pair.to)
+    assert caught.value.key == key
+    assert by_hand(read_base(pair.there, RUN)) is None
+
+
+def test_a_run_at_work_is_copied_at_one_point(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The agent saves, and its rules drop what is being copied, between the look and the sending."""
+    right = copying._send
+    store = pair.world.store
+    pair.world.ledger.keep_last = 3
+    saved = itertools.count(SAVES + 1)
+
+    with store.run(RUN, retention=Retention(keep_last=3)) as run:
+        pair.world.ledger.took_over(run.epoch)
+        run.retain(Retention(keep_last=100))
+
+        def busy(*arguments: Any) -> int:
+            if next(turns) < 2:
+                for _ in range(3):
+                    save(pair.world, run, next(saved))
+                store.run(RUN).retain(Retention(keep_last=4))
+                store.collect(RUN)
+            return right(*arguments)
+
+        turns = itertools.count()
+        monkeypatch.setattr(copying, "_send", busy)
+        copied = store.copy(RUN, pair.to)
+    assert copied.seq > SAVES, "what was looked at first was gone when it was to be sent"
+    copy = pair.to.run(RUN)
+    assert copy.load() == state_of(copied.seq)
+    assert all(copy.load(seq=one.seq) == state_of(one.seq) for one in copy.history())
+    store.copy(RUN, pair.to)
+    assert pair.same()
+
+
+@pytest.mark.parametrize("side", ["source", "destination"])
+def test_a_copy_that_was_interrupted_goes_on(side: str) -> None:
+    def attempt(pair: Pair, plan: Plan) -> FaultyStorage:
+        inner = pair.world.inner if side == "source" else pair.there
+        faulty = FaultyStorage(inner, plan)
+        broken = Store(lambda: faulty, timeout=1)
+        here, there = (broken, pair.to) if side == "source" else (pair.world.store, broken)
+        try:
+            here.copy(RUN, there)
+        except SimulatedCrash:
+            assert faulty.crashed
+        finally:
+            broken._core.closed = True
+        return faulty
+
+    calls = len(attempt(Pair(), Plan()).calls)
+    assert calls > 20
+    for plan in every_fault(calls, [Effect.CRASH_BEFORE, Effect.LOST_ANSWER]):
+        pair = Pair()
+        try:
+            attempt(pair, plan)
+            before = {row.key for row in by_hand(pair.there.list("objects/")).rows}
+            again = pair.world.store.copy(RUN, pair.to)
+            assert again.sent <= again.objects - len(before)
+            assert pair.same()
+        except BaseException as error:
+            error.add_note(f"{side=} {plan=}")
+            raise

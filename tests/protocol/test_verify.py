@@ -1,0 +1,337 @@
+"""Verification finds each kind of damage, names the place, and takes nothing else for it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from cloudckpt import keys
+from cloudckpt.errors import InvalidInputError, RunNotFoundError
+from cloudckpt.examine import ADVICE, Problem, Verified
+from cloudckpt.format import encode_manifest
+from cloudckpt.model import FORMAT_VERSION, Manifest
+from cloudckpt.sealed import seal, unseal
+from cloudckpt.storage.memory import MemoryStorage
+from cloudckpt.store import Store
+from cloudckpt.testing.driver import by_hand
+from cloudckpt.testing.recorded import RecordedStorage
+from tests.protocol.damaged import KEY, LONG, RUN, LongWorld, World, damages, flipped, small_pages
+
+Edit = Callable[[Manifest], Manifest]
+DEPTHS = (1, 2, 3)
+
+
+@pytest.fixture(scope="module")
+def long_world() -> LongWorld:
+    with small_pages():
+        return LongWorld()
+
+
+@pytest.fixture
+def world(long_world: LongWorld) -> Iterator[LongWorld]:
+    with long_world.restored():
+        yield long_world
+
+
+def found(world: World, depth: int) -> list[tuple[str, int | None, str | None]]:
+    """Return kind, seq and key of each problem; both doors must say the same."""
+    report = world.run.verify(depth=depth)
+    assert list(world.store.verify(RUN, depth=depth)) == [report]
+    for problem in report.problems:
+        assert problem.run == RUN
+        assert problem.do == ADVICE[problem.kind]
+    return [(problem.kind, problem.seq, problem.key) for problem in report.problems]
+
+
+@pytest.mark.parametrize("depth", DEPTHS)
+def test_a_whole_run_is_whole_at_any_depth_and_it_is_told_what_was_looked_at(
+    world: LongWorld, depth: int
+) -> None:
+    report = world.run.verify(depth=depth)
+    assert report.ok
+    assert (report.checkpoints, report.objects) == (LONG, LONG + len(world.pages()))
+    sizes = {key: len(data) for key, data in world.everything().items()}
+    used = [world.object_of(seq) for seq in range(1, LONG + 1)]
+    used += [keys.page_key(RUN, page.name) for page in world.pages()]
+    assert report.bytes == sum(sizes[key] for key in used)
+    assert report.read == (report.bytes if depth == 3 else sum(page.size for page in world.pages()))
+    assert world.run.verify(deep=True).depth == 3
+
+
+@pytest.mark.parametrize("seq", [LONG, LONG - 1, 12, 1])
+def test_an_object_that_somebody_deleted_is_found_by_listing(world: LongWorld, seq: int) -> None:
+    """As a lifecycle rule does it. At depth 1 nobody looks."""
+    key = world.object_of(seq)
+    world.write(key, None)
+    assert found(world, 1) == []
+    assert found(world, 2) == found(world, 3) == [("object-missing", seq, key)]
+
+
+@pytest.mark.parametrize("seq", [LONG, 12])
+def test_every_wrong_length_is_found_by_listing_and_every_wrong_byte_by_reading(
+    world: LongWorld, seq: int
+) -> None:
+    key = world.object_of(seq)
+    good = world.at(key)
+    for damaged in damages(good):
+        world.write(key, damaged)
+        longer = len(damaged) != len(good)
+        assert found(world, 2) == ([("object-length", seq, key)] if longer else [])
+        assert found(world, 3) == [("object-length" if longer else "object-bytes", seq, key)]
+
+
+def test_damage_of_a_page_is_found_at_once_and_hides_nothing_else(world: LongWorld) -> None:
+    """A branch, a leaf below it, and a loose leaf: what stands beside it is looked at all the same."""
+    for page in world.pages():
+        key = keys.page_key(RUN, page.name)
+        for damaged in (None, *damages(world.at(key))):
+            with world.restored():
+                world.write(key, damaged)
+                assert found(world, 1) == [("page", page.newest, key)]
+                report = world.run.verify(depth=2)
+                assert report.checkpoints == LONG - page.count
+                assert report.unreferenced == 0  # nobody knows what the page refers to
+
+
+def test_the_objects_that_two_checkpoints_share_are_told_for_both(world: LongWorld) -> None:
+    world.run.rollback(seq=12)
+    key = world.object_of(12)
+    world.write(key, None)
+    assert found(world, 2) == [("object-missing", LONG + 1, key), ("object-missing", 12, key)]
+
+
+def test_riding_payloads_need_no_object() -> None:
+    world = World(large=False)
+    assert found(world, 2) == found(world, 3) == []
+    assert world.run.verify(depth=2).objects == 0
+
+
+def test_what_nothing_refers_to_is_counted_and_is_no_damage(world: LongWorld) -> None:
+    by_hand(world._storage.put(keys.object_key(RUN, 77, "0" * 64, "ab"), b"left behind"))
+    before = world.run.verify(depth=2)
+    assert before.ok
+    removed = world.store.collect(RUN, dry_run=True)
+    assert (before.unreferenced, before.unreferenced_bytes) == (removed.removed, removed.bytes)
+    assert before.unreferenced > 0
+    assert world.run.verify(depth=1).unreferenced == 0
+
+
+# The past was edited, by somebody who made the digests of the documents right again.
+
+
+def edited(world: LongWorld, edit: Edit) -> None:
+    world.write(KEY, encode_manifest(edit(world.manifest)))
+
+
+def second(**changes: Any) -> Edit:
+    """Change the second newest checkpoint."""
+    return lambda m: replace(
+        m, checkpoints=(m.checkpoints[0], replace(m.checkpoints[1], **changes), *m.checkpoints[2:])
+    )
+
+
+@pytest.mark.parametrize(
+    ("edit", "kinds"),
+    [
+        (second(step=99), {("chain", LONG - 1)}),
+        (second(metadata={"approved": True}), {("chain", LONG - 1)}),
+        (second(commit="f" * 16), {("chain", LONG - 1)}),
+        (second(size=7), {("chain", LONG - 1), ("order", LONG - 1)}),
+        (second(epoch=9), {("chain", LONG - 1), ("order", LONG - 1)}),
+        (second(parent=3), {("chain", LONG - 1)}),
+        (second(parent_digest="0" * 64), {("chain", LONG - 1), ("chain", LONG - 2)}),
+        (second(seq=LONG), {("chain", LONG), ("order", LONG)}),
+        (lambda m: replace(m, checkpoints=m.checkpoints[1:]), {("order", LONG - 1)}),
+        (lambda m: replace(m, checkpoints=()), {("order", 0)}),
+        (lambda m: replace(m, recent=("f" * 16, *m.recent[1:])), {("chain", LONG)}),
+        (lambda m: replace(m, status="deleted"), {("order", None)}),
+    ],
+)
+def test_an_edit_of_the_past_is_found(world: LongWorld, edit: Edit, kinds: set[tuple[str, int]]) -> None:
+    edited(world, edit)
+    assert {(kind, seq) for kind, seq, _ in found(world, 1)} == kinds
+
+
+def test_the_chain_goes_on_from_the_manifest_into_the_pages(world: LongWorld) -> None:
+    """Its oldest checkpoint of its own says what the newest one of the pages was."""
+    oldest = world.manifest.checkpoints[-1].seq
+    edited(
+        world,
+        lambda m: replace(
+            m, checkpoints=(*m.checkpoints[:-1], replace(m.checkpoints[-1], parent_digest="0" * 64))
+        ),
+    )
+    assert ("chain", oldest - 1) in {(kind, seq) for kind, seq, _ in found(world, 1)}
+
+
+def test_what_may_be_said_of_a_checkpoint_later_is_no_edit_of_the_past(world: LongWorld) -> None:
+    for seq in (LONG, LONG - 1, 9):
+        world.run.tag(f"t{seq}", seq=seq)
+        world.run.annotate({"said": "later"}, seq=seq)
+        world.run.hold("for the auditors", seq=seq)
+    assert found(world, 3) == []
+
+
+@pytest.mark.parametrize(
+    "name", ["count", "held", "newest", "oldest", "since", "until", "steps", "tags", "stored"]
+)
+def test_a_page_that_is_not_what_its_reference_says_is_found(world: LongWorld, name: str) -> None:
+    """Whoever looks for a tag or a step skips pages by their references."""
+    page = world.manifest.history[-1]
+    now = getattr(page, name)
+    other = {"steps": (1, 2), "tags": ()}.get(name, now + 1 if isinstance(now, int) else page.until.max)
+    wrong = replace(page, **{name: other if name not in ("since", "until") else now.replace(year=2001)})
+    edited(world, lambda m: replace(m, history=(*m.history[:-1], wrong)))
+    problems = world.run.verify().problems
+    assert {problem.kind for problem in problems} == {"page-reference"}
+    assert f": {name}" in problems[0].what
+
+
+def test_a_reference_to_another_runs_object_is_found(world: LongWorld) -> None:
+    """What is deleted with that run would be lost to this one."""
+    head = world.manifest.checkpoints[0]
+    away = keys.object_key("other", head.seq, head.digest, "ab")
+    for key in (away, "objects/x", keys.objects_prefix(RUN) + "../x"):
+        with world.restored():
+            there = replace(head, extents=(replace(head.extents[0], key=key),))
+            edited(world, lambda m, there=there: replace(m, checkpoints=(there, *m.checkpoints[1:])))
+            for depth in DEPTHS:
+                assert found(world, depth) == [("object-key", LONG, key)]
+
+
+# Manifests.
+
+
+def test_a_damaged_manifest_is_reported_and_hides_no_other_run() -> None:
+    """Also one with a long id, of which the key tells only the beginning."""
+    world = World(large=False)
+    others = ["a", "m" * 1000, "z"]
+    for other in others:
+        world.store.run(other).save({})
+    for damaged in ("a", RUN, "m" * 1000):
+        key = keys.manifest_key(damaged)
+        for data in (b"", b"junk", flipped(world.at(key), 90, 1), world.at(keys.manifest_key("z"))):
+            with world.restored():
+                world.write(key, data)
+                for depth in DEPTHS:
+                    reports = list(world.store.verify(depth=depth))
+                    [bad] = [report for report in reports if not report.ok]
+                    assert len(reports) == 4
+                    assert [(p.kind, p.seq, p.key) for p in bad.problems] == [("manifest", None, key)]
+                    assert damaged.startswith(bad.run.removesuffix("…"))
+    assert [report.run for report in world.store.verify("m")] == ["m" * 1000]
+    assert [report.run for report in world.store.verify("m" * 999)] == ["m" * 1000]
+    assert list(world.store.verify("m" * 999 + "x")) == []
+
+
+def test_a_newer_format_is_told_from_damage(world: LongWorld) -> None:
+    world.write(KEY, seal({**unseal(world.at(KEY)), "format": FORMAT_VERSION + 1}))
+    assert found(world, 1) == [("newer-format", None, KEY)]
+
+
+@pytest.mark.parametrize("run_id", [RUN, "x" * 1000])
+def test_a_manifest_that_is_gone_is_found_by_what_it_left(run_id: str) -> None:
+    """A rule that deletes what is old takes the manifest of a finished run first."""
+    world = World(large=True)
+    with world.store.run("x" * 1000) as run:
+        run.save(world.state(1))
+    key = keys.manifest_key(run_id)
+    world.write(key, None)
+    [problem] = world.store.run(run_id).verify().problems
+    assert (problem.kind, problem.run, problem.key) == ("manifest-missing", run_id, key)
+    [bad] = [report for report in world.store.verify(depth=2) if not report.ok]
+    assert [(p.kind, p.key) for p in bad.problems] == [("manifest-missing", key)]
+    assert run_id.startswith(bad.run.removesuffix("…"))
+    assert [report.run for report in world.store.verify("other", depth=2)] == []
+
+
+def test_a_deleted_run_is_whole_and_says_that_it_is_deleted(world: LongWorld) -> None:
+    world.store.delete(RUN)
+    assert found(world, 3) == []
+    assert world.run.verify().deleted
+
+
+def test_a_run_that_is_not_there_is_not_whole_either() -> None:
+    store = Store(lambda: MemoryStorage("verify-nothing"))
+    with pytest.raises(RunNotFoundError):
+        store.run("nobody").verify()
+    assert list(store.verify(depth=3)) == []
+
+
+@pytest.mark.parametrize("depth", [0, 4, "2", True, None])
+def test_a_depth_that_is_none_is_refused(world: LongWorld, depth: Any) -> None:
+    with pytest.raises(InvalidInputError, match="depth"):
+        world.run.verify(depth=depth)
+    with pytest.raises(InvalidInputError, match="depth"):
+        list(world.store.verify(depth=depth))
+
+
+# Cost, and writers at work.
+
+
+def test_depth_two_reads_no_payload(world: LongWorld) -> None:
+    """And depth one lists nothing."""
+    recorded = RecordedStorage(world._storage)
+    store = Store(lambda: recorded)
+    pages = len(world.pages())
+    store.run(RUN).verify(depth=1)
+    assert recorded.counts() == {"read": 1 + pages}
+    recorded.clear()
+    store.run(RUN).verify(depth=2)
+    assert recorded.counts() == {"read": 1 + pages, "list": 1}
+
+
+class Meanwhile(MemoryStorage):
+    """Memory in which something happens just before the first listing of objects."""
+
+    def __init__(self, name: str, act: Callable[[], None]) -> None:
+        super().__init__(name)
+        self._act: Callable[[], None] | None = act
+
+    async def list(self, prefix: str, *, cursor: str | None = None) -> Any:
+        act, self._act = self._act, None
+        if act is not None:
+            act()
+        return await super().list(prefix, cursor=cursor)
+
+
+def test_what_expires_meanwhile_is_not_taken_for_damage_and_what_is_damaged_is_told() -> None:
+    """The manifest that was read refers to objects that its run's writer has deleted since."""
+    name = "verify-meanwhile"
+    store = Store(lambda: MemoryStorage(name), keep_last=2)
+
+    def go_on() -> None:
+        with store.run(RUN) as run:
+            for n in range(6):
+                run.save({"n": n, "blob": bytes(range(256)) * 200 + bytes([n]) * 40_000})
+
+    go_on()
+    assert Store(lambda: Meanwhile(name, go_on)).run(RUN).verify(depth=2).ok
+    run = store.run(RUN)
+    key = by_hand(run.access.base()).manifest.checkpoints[0].extents[0].key
+    run.tag("kept")
+    by_hand(MemoryStorage(name).delete([key]))
+    [problem] = Store(lambda: Meanwhile(name, go_on)).run(RUN).verify(depth=2).problems
+    assert (problem.kind, problem.key) == ("object-missing", key)
+
+
+def test_the_awaited_twins_say_the_same(world: LongWorld) -> None:
+    world.write(world.object_of(3), None)
+
+    async def ask() -> tuple[Verified, list[Verified]]:
+        return await world.run.averify(depth=2), [one async for one in world.store.averify(depth=2)]
+
+    report = world.run.verify(depth=2)
+    assert asyncio.run(ask()) == (report, [report])
+    assert not report.ok
+
+
+def test_a_problem_tells_the_place_and_what_to_do() -> None:
+    problem = Problem("object-missing", "r", 3, "objects/r/3", "a checkpoint's object is missing")
+    told = str(problem)
+    assert told.startswith("a checkpoint's object is missing; bring its object back")
+    assert told.endswith("run='r' seq=3 key='objects/r/3'")
