@@ -10,8 +10,7 @@ Owns: rules 1 and 4 of the protocol (docs/ARCHITECTURE.md). Invariants:
 * Only what a landed commit dropped is deleted, after that commit, and by this
   writer only what was written for the very checkpoint that expired.
 
-It does not encode states, choose what expires, move what is old into history, or
-resolve doubtful answers.
+It does not encode states, make manifests (`making.py`), or resolve doubtful answers.
 """
 
 from __future__ import annotations
@@ -20,30 +19,24 @@ import os
 import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from typing import TypeVar
 
-from cloudckpt.codec import Encoded
-from cloudckpt.drafts import Again, Draft, Next
+from cloudckpt.drafts import Draft, Made, Noted
 from cloudckpt.effects import Effects
-from cloudckpt.entries import entry_digest
-from cloudckpt.errors import (
-    CheckpointNotFoundError,
-    ConflictError,
-    FencedError,
-    RunDeletedError,
-    StaleStateError,
-)
-from cloudckpt.folding import Folding, merged, owned, ranges, tail
-from cloudckpt.model import RECENT_COMMITS, Entry, Manifest, Writer
+from cloudckpt.errors import ConflictError, FencedError, RunDeletedError, StaleStateError
+from cloudckpt.folding import Folding, tail
+from cloudckpt.ledger import Note, has
+from cloudckpt.making import Maker
+from cloudckpt.model import Entry, Manifest, Writer
 from cloudckpt.objects import Objects
-from cloudckpt.pages import Pages, find
+from cloudckpt.pages import Pages
 from cloudckpt.pointer import Base, Pointer
-from cloudckpt.retention import Retention, plan_expiry, rules_of, settled
+from cloudckpt.retention import Retention, rules_of, settled
 from cloudckpt.storage.contract import Storage
 from cloudckpt.storage.retry import RetryPolicy
 from cloudckpt.sweep import Sweeper
 
-INLINE_BYTES = 32 * 1024
-"""A payload of at most this many bytes rides in the manifest."""
+M = TypeVar("M", bound="Made")
 
 
 class RunWriter:
@@ -57,6 +50,8 @@ class RunWriter:
         policy: How long a doubtful commit is followed up.
         prepare: Awaited before the run's first manifest is created; returns the store's own rules.
         sweeper: Deletes what commits dropped; one of its own by default.
+        rides: Whether small payloads ride in the manifest. Not where each object must be locked:
+            a payload that rides may expire before it ever becomes an object.
     """
 
     def __init__(
@@ -69,6 +64,7 @@ class RunWriter:
         policy: RetryPolicy,
         prepare: Callable[[], Awaitable[Retention | None]],
         sweeper: Sweeper | None = None,
+        rides: bool = True,
     ) -> None:
         self._effects = effects
         self._run = run
@@ -85,6 +81,10 @@ class RunWriter:
         self.objects = Objects(storage, effects, run, self._sweeper)
         self.pages = Pages(storage, effects, run)
         self._folding = Folding(self.pages, self.objects, effects)
+        self._maker = Maker(
+            effects, run, objects=self.objects, pages=self.pages, folding=self._folding, rides=rides
+        )
+        self._notes: list[Note] = []  # that wait to be committed
 
     @property
     def base(self) -> Base | None:
@@ -116,7 +116,7 @@ class RunWriter:
             return base
 
     async def save(self, draft: Draft) -> tuple[Manifest, Entry]:
-        """Commit a checkpoint; durable when it returns.
+        """Commit a checkpoint, with notes in the ledger if it has some; durable when it returns.
 
         Raises:
             FencedError: Another process became the writer.
@@ -126,33 +126,64 @@ class RunWriter:
             OutcomeUnknownError: It may or may not have been committed.
         """
         async with self._lock:
-            if self._conflict is not None:
-                raise self._conflict
-            if self._epoch is None:
-                await self._become(draft.expect)
-            base = await self._known()
-            while True:
-                self._check(base)
-                self._check_expected(base, draft.expect)
-                next_ = await self._next(base.manifest, draft)
-                new, entry = next_.manifest, next_.entry
-                self._base = None  # until the answer is known
-                self._unknown.add(draft.commit)
-                seen, landed = await self._pointer.swap(base, new, self._landing(entry), draft.commit)
-                self._unknown.discard(draft.commit)  # a base that moved can't take a late request
-                if landed:
-                    break
-                self._check_lost(base, seen)
-                self._folding.forget()
-                base = seen
-            if seen.manifest.nonce != new.nonce:
-                self._folding.forget()  # somebody wrote on top, such as a collector's fence
-            self._base = seen
+            next_ = await self._commit(
+                lambda manifest: self._maker.next(manifest, draft), draft.commit, draft.expect
+            )
+            new = next_.manifest
             crowded = {x.key for one in tail(new) for x in one.extents}
             self.objects.landed(new, next_.rides, crowded)
             self.objects.drop(next_.dropped, new.inline)
-            self._folding.landed(seen.manifest, rules_of(new.retention))
-            return seen.manifest, entry
+            base = await self._known()
+            self._folding.landed(base.manifest, rules_of(new.retention))
+            return base.manifest, next_.entry
+
+    async def record(self, note: Note) -> Manifest:
+        """Commit a note of the ledger; durable when it returns. Notes that wait go along together.
+
+        Raises:
+            FencedError, ConflictError, RunDeletedError, OutcomeUnknownError: As `save`.
+        """
+        self._notes.append(note)
+        try:
+            async with self._lock:
+                if note in self._notes:
+                    notes = list(self._notes)
+                    await self._commit(lambda manifest: self._with(manifest, notes), self._effects.new_id())
+                    self._notes = [one for one in self._notes if one not in notes]
+                return (await self._known()).manifest
+        except BaseException:
+            self._notes = [one for one in self._notes if one is not note]
+            raise
+
+    async def _with(self, manifest: Manifest, notes: list[Note]) -> Noted:
+        return Noted(await self._maker.noted(replace(manifest, nonce=self._effects.new_id()), notes), notes)
+
+    async def _commit(
+        self, make: Callable[[Manifest], Awaitable[M]], commit: str, expect: int | None = None
+    ) -> M:
+        """Write what is made over the newest manifest, again when somebody was faster without a commit."""
+        if self._conflict is not None:
+            raise self._conflict
+        if self._epoch is None:
+            await self._become(expect)
+        base = await self._known()
+        while True:
+            self._check(base)
+            self._check_expected(base, expect)
+            made = await make(base.manifest)
+            self._base = None  # until the answer is known
+            self._unknown.add(commit)
+            seen, landed = await self._pointer.swap(base, made.manifest, self._landing(made), commit)
+            self._unknown.discard(commit)  # a base that moved can't take a late request
+            if landed:
+                break
+            self._check_lost(base, seen)
+            self._folding.forget()
+            base = seen
+        if seen.manifest.nonce != made.manifest.nonce:
+            self._folding.forget()  # somebody wrote on top, such as a collector's fence
+        self._base = seen
+        return made
 
     async def adopt(self, base: Base) -> None:
         """Go on from a manifest that this process changed without saving, such as by a tag."""
@@ -260,95 +291,13 @@ class RunWriter:
     def _taken(self, epoch: int) -> Callable[[Manifest], bool]:
         return lambda m: m.epoch == epoch and m.writer.id == self._writer.id
 
-    # ---- one commit
+    # ---- knowing one's own commit again
 
-    async def _next(self, manifest: Manifest, draft: Draft) -> Next:
-        """Put the payload, unless it rides or is there; return what to commit over `manifest`."""
-        riding: dict[str, bytes] = {}
-        if isinstance(draft.state, Again):
-            entry = await self._again(manifest, draft, draft.state.seq)
-        else:
-            entry = await self._new(manifest, draft, draft.state)
-            if len(draft.state.data) <= INLINE_BYTES:
-                riding[entry.extents[0].key] = draft.state.data
-        rules, now = rules_of(manifest.retention), entry.time
-        plan = plan_expiry(
-            (entry, *manifest.checkpoints), rules=rules, epoch=manifest.epoch, now=now, hold=manifest.hold
-        )
-        new = replace(
-            manifest,
-            seq=entry.seq,
-            nonce=self._effects.new_id(),
-            checkpoints=plan.kept,
-            recent=(draft.commit, *manifest.recent)[:RECENT_COMMITS],
-            expired=merged((*ranges(plan.dropped, now, rules), *manifest.expired)),
-        )
-        new, fold = await self._folding.fold(new)
-        wanted = new.keys()
-        dropped = {k: n for gone in plan.dropped for k, n in owned(gone).items() if k not in wanted}
-        if fold is not None:
-            dropped |= {k: n for k, n in fold.dropped.items() if k not in wanted}
-        inline = {k: v for k, v in manifest.inline.items() if k in wanted and not self.objects.exists(k)}
-        return Next(replace(new, inline=inline | riding), entry, next(iter(riding), None), dropped)
+    def _landing(self, made: Made) -> Callable[[Manifest], bool]:
+        if isinstance(made, Noted):
+            return lambda manifest: has(manifest, made.notes)
+        entry = made.entry
 
-    async def _new(self, manifest: Manifest, draft: Draft, encoded: Encoded) -> Entry:
-        """Put a new state, or make room for it to ride; return its entry."""
-        seq = manifest.seq + 1
-        extents = await self.objects.extents(seq, encoded.data)
-        if len(encoded.data) <= INLINE_BYTES:
-            await self.objects.make_room(manifest, len(encoded.data))
-        else:
-            await self.objects.put(extents, encoded.data)
-        parent = manifest.head
-        whole = await self.objects.digest(memoryview(encoded.data)) if len(extents) > 1 else extents[0].digest
-        return Entry(
-            seq=seq,
-            step=draft.step,
-            commit=draft.commit,
-            epoch=manifest.epoch,
-            parent=parent.seq if parent else None,
-            parent_digest=entry_digest(parent) if parent else None,
-            digest=whole,
-            size=len(encoded.data),
-            encoded_digest=encoded.encoded_digest,
-            encoded_size=encoded.encoded_size,
-            codec=encoded.codec,
-            schema=encoded.schema,
-            schema_version=encoded.schema_version,
-            fingerprint=draft.fingerprint,
-            time=self._effects.clock.now(),
-            tags=draft.tags,
-            metadata=draft.metadata,
-            extents=extents,
-            origin=draft.origin,
-        )
-
-    async def _again(self, manifest: Manifest, draft: Draft, seq: int) -> Entry:
-        """Return the entry of a state that the run has already."""
-        old = await find(
-            self.pages, manifest, lambda one: one.seq == seq, lambda page: page.oldest <= seq <= page.newest
-        )
-        parent = manifest.head
-        if old is None or parent is None:
-            raise CheckpointNotFoundError(
-                "the checkpoint has expired meanwhile; choose one that is retained", run=self._run, seq=seq
-            )
-        return replace(
-            old,
-            seq=manifest.seq + 1,
-            commit=draft.commit,
-            epoch=manifest.epoch,
-            parent=parent.seq,
-            parent_digest=entry_digest(parent),
-            time=self._effects.clock.now(),
-            tags=draft.tags,
-            metadata=draft.metadata,
-            origin=draft.origin,
-            hold=None,
-            notes={},
-        )
-
-    def _landing(self, entry: Entry) -> Callable[[Manifest], bool]:
         def landed(manifest: Manifest) -> bool:
             if manifest.seq < entry.seq:
                 return False

@@ -55,15 +55,24 @@ class Core:
         latency: Seconds added before every request.
         clock: Where times come from.
         probed: True when the store needs no probe.
+        rides: Whether small payloads ride in the pointer, see `RunWriter`.
     """
 
     def __init__(
-        self, make: Callable[[], Storage], *, timeout: float, latency: float, clock: Clock, probed: bool
+        self,
+        make: Callable[[], Storage],
+        *,
+        timeout: float,
+        latency: float,
+        clock: Clock,
+        probed: bool,
+        rides: bool = True,
     ) -> None:
         self._make = make
         self._policy = RetryPolicy(deadline=timeout)
         self._latency = latency
         self._probed = probed
+        self._rides = rides
         self._settings: settings.Settings | None = None  # for runs that begin here; read once
         engine = make()
         self.url = engine.url
@@ -99,6 +108,7 @@ class Core:
             policy=self._policy,
             prepare=self.prepare,
             sweeper=self._sweeper,
+            rides=self._rides,
         )
 
         self._objects.add(writer.objects)

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from cloudckpt.drafts import Again, Draft
 from cloudckpt.errors import InvalidInputError
 from cloudckpt.history import Which
 from cloudckpt.labels import check_metadata, check_tags
@@ -26,18 +25,22 @@ if TYPE_CHECKING:
     import getpass
     import socket
 
-    from cloudckpt import curate, examine
+    from cloudckpt import curate, drafts, examine
     from cloudckpt import repair as repairing
+    from cloudckpt import restore as restoring
     from cloudckpt import verify as verifying
     from cloudckpt.commit import RunWriter
     from cloudckpt.curate import Thinned
     from cloudckpt.examine import Verified
     from cloudckpt.repair import Repaired
+    from cloudckpt.restore import Restored
 else:  # a load needs none of them
     curate = Late("cloudckpt.curate")
+    drafts = Late("cloudckpt.drafts")
     examine = Late("cloudckpt.examine")
     getpass = Late("getpass")
     repairing = Late("cloudckpt.repair")
+    restoring = Late("cloudckpt.restore")
     socket = Late("socket")
     verifying = Late("cloudckpt.verify")
 
@@ -177,6 +180,41 @@ class Curated(Looking):
     retain = waits(_retain)
     aretain = awaited(_retain)
 
+    # ---- cold tiers
+
+    async def _restore(
+        self,
+        *,
+        seq: int | None = None,
+        tag: str | None = None,
+        step: int | None = None,
+        days: int = 7,
+        tier: str = "standard",
+        wait: bool = False,
+    ) -> Restored:
+        """Ask the store for a checkpoint in a cold tier, by default the newest. Safe to call again.
+
+        Asks for nothing that can be read already.
+
+        Args:
+            seq: Which checkpoint.
+            tag: Which checkpoint, by its tag.
+            step: Which checkpoint, by its step.
+            days: How long it can be read afterwards, where the store makes a copy for a time (S3).
+            tier: How fast: ``"standard"``, ``"bulk"`` (slower and cheaper) or ``"expedited"``.
+            wait: Return only when it can be read, which takes from a minute to two days.
+
+        Raises:
+            CheckpointNotFoundError: There is no such checkpoint.
+            RunNotFoundError, RunDeletedError: Nor is the run.
+            UnsupportedStoreError: The engine can't ask for it.
+        """
+        which = Which(seq=seq, tag=tag, step=step)
+        return await restoring.restore(self.access, which, days=days, speed=tier, wait=wait)
+
+    restore = waits(_restore)
+    arestore = awaited(_restore)
+
     # ---- going back
 
     async def _rollback(
@@ -205,9 +243,9 @@ class Curated(Looking):
         if which == Which():
             raise InvalidInputError("name the checkpoint to go back to by one of seq, tag and step")
         _, entry = await self._look(which)
-        draft = Draft(
+        draft = drafts.Draft(
             commit=self._core.effects.new_id(),
-            state=Again(entry.seq),
+            state=drafts.Again(entry.seq),
             origin=Origin(self.id, entry.seq),
             metadata=check_metadata(metadata),
         )

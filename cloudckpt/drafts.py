@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from cloudckpt.ledger import Note
 from cloudckpt.model import Entry, Manifest, Origin
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ class Draft:
         state: What is saved.
         origin: Where the state came from, when it was not saved by a step.
         expect: The seq that must be the newest.
+        notes: What goes into the ledger with it.
     """
 
     commit: str
@@ -38,6 +40,7 @@ class Draft:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     fingerprint: Mapping[str, str] | None = None
     expect: int | None = None
+    notes: tuple[Note, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,3 +58,14 @@ class Next:
     entry: Entry
     rides: str | None
     dropped: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """A manifest that differs by notes in its ledger."""
+
+    manifest: Manifest
+    notes: list[Note]
+
+
+Made = Next | Noted

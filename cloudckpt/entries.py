@@ -7,13 +7,14 @@ entry's digest covers what was saved and not what may be said of it later.
 
 from __future__ import annotations
 
+import base64
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
-from cloudckpt.model import Entry, Expired, Extent, Hold, Origin, Page, Tombstone
+from cloudckpt.model import Action, Entry, Expired, Extent, Hold, Origin, Page, Tombstone
 from cloudckpt.sealed import canonical
 
 T = TypeVar("T")
@@ -57,7 +58,7 @@ def _entry_out(entry: Entry) -> dict[str, Any]:
         "time": time_out(entry.time),
         "tags": list(entry.tags),
         "metadata": dict(entry.metadata),
-        "extents": [[x.key, x.offset, x.length, x.digest] for x in entry.extents],
+        "extents": extents_out(entry.extents),
     }
     if entry.origin is not None:
         out["origin"] = [entry.origin.run, entry.origin.seq, entry.origin.store]
@@ -92,12 +93,64 @@ def entry_in(item: dict[str, Any]) -> Entry:
         time=time_in(item["time"]),
         tags=tuple(str_in(tag) for tag in item["tags"]),
         metadata=dict(item["metadata"]),
-        extents=tuple(Extent(str_in(k), int_in(o), int_in(n), str_in(d)) for k, o, n, d in item["extents"]),
+        extents=extents_in(item["extents"]),
         origin=optional(_origin_in, item.get("origin")),
         hold=optional(hold_in, item.get("hold")),
         notes=dict(item.get("notes", ())),
         extra={key: value for key, value in item.items() if key not in _FIELDS},
     )
+
+
+def action_out(action: Action) -> dict[str, Any]:
+    """Return an action of the ledger as JSON."""
+    out: dict[str, Any] = {
+        "number": action.number,
+        "key": action.key,
+        "arguments": action.arguments,
+        "attempt": action.attempt,
+        "tries": action.tries,
+        "epoch": action.epoch,
+        "begun": time_out(action.begun),
+    }
+    if action.ended is not None:
+        out["ended"] = time_out(action.ended)
+    if action.by is not None:
+        out["by"] = action.by
+    if action.result is not None:
+        out["result"] = base64.b64encode(action.result).decode("ascii")
+    if action.extents:
+        out["extents"] = extents_out(action.extents)
+    if action.question is not None:
+        out["question"] = dict(action.question)
+    return out
+
+
+def action_in(item: dict[str, Any]) -> Action:
+    """Return the action of its JSON; raises as `entry_in`."""
+    return Action(
+        number=int_in(item["number"]),
+        key=str_in(item["key"]),
+        arguments=str_in(item["arguments"]),
+        attempt=str_in(item["attempt"]),
+        tries=int_in(item["tries"]),
+        epoch=int_in(item["epoch"]),
+        begun=time_in(item["begun"]),
+        ended=optional(time_in, item.get("ended")),
+        by=optional(str_in, item.get("by")),
+        result=optional(lambda data: base64.b64decode(data, validate=True), item.get("result")),
+        extents=extents_in(item.get("extents", ())),
+        question=optional(dict, item.get("question")),
+    )
+
+
+def extents_out(extents: Iterable[Extent]) -> list[list[Any]]:
+    """Return where a payload is as JSON."""
+    return [[x.key, x.offset, x.length, x.digest] for x in extents]
+
+
+def extents_in(items: Iterable[Any]) -> tuple[Extent, ...]:
+    """Return where a payload is; raises as `entry_in`."""
+    return tuple(Extent(str_in(k), int_in(o), int_in(n), str_in(d)) for k, o, n, d in items)
 
 
 def page_out(page: Page) -> list[Any]:

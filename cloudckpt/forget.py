@@ -29,8 +29,8 @@ RECEIPT_FORMAT = 1
 LISTED = 1000
 """Most rows that a receipt names one by one; the digest covers all."""
 
-ROUNDS = 3
-"""Values first, then markers and what came late; the last listing only looks."""
+ROUNDS = 4
+"""Values first, then markers, then what came late; the last listing only looks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Receipt:
         last_manifest: The digest of the last manifest that held state.
         values: How many values this call erased: objects, pages of history, old pointers.
         markers: How many delete markers.
-        bytes: Bytes of the values.
+        size: Bytes of the values.
         digest: sha256 of the canonical JSON of all that was erased: ``[key, version, size]``, sorted.
         erased: The same rows, when they are at most `LISTED`; else None.
         left: What could not be erased, and why.
@@ -66,7 +66,7 @@ class Receipt:
     last_manifest: str
     values: int
     markers: int
-    bytes: int
+    size: int
     digest: str
     erased: tuple[tuple[str, str, int], ...] | None
     left: tuple[Kept, ...]
@@ -90,7 +90,7 @@ class Receipt:
             "erased": {
                 "values": self.values,
                 "markers": self.markers,
-                "bytes": self.bytes,
+                "bytes": self.size,
                 "digest": self.digest,
                 "rows": None if self.erased is None else [list(row) for row in self.erased],
             },
@@ -146,7 +146,7 @@ async def forget(access: Access, *, by: str, why: str, dry_run: bool = False) ->
         last_manifest=tomb.digest if tomb else manifest_digest(manifest),
         values=sum(not row.marker for row in erasure.erased.values()),
         markers=sum(row.marker for row in erasure.erased.values()),
-        bytes=sum(row.size for row in erasure.erased.values()),
+        size=sum(row.size for row in erasure.erased.values()),
         digest=hashlib.sha256(canonical(rows)).hexdigest(),
         erased=tuple(rows) if len(rows) <= LISTED else None,
         left=left,
@@ -233,12 +233,18 @@ class _Erasure:
                     self.kept[_id(row)] = Kept(
                         row, "still-listed", "the store still lists it; try again later"
                     )
-            self.kept = {name: one for name, one in self.kept.items() if name in seen or turn == 0}
-            if turn and not busy:
+            if turn and not (self._believe(seen) or busy):
                 break
         for name in self.kept:
             self.erased.pop(name, None)
         await self._hide()
+
+    def _believe(self, seen: set[tuple[str, str]]) -> bool:
+        """Believe a listing that something is gone, whatever was answered; return whether anything is."""
+        gone = [name for name in self.kept if name not in seen]
+        for name in gone:
+            self.erased[name] = self.kept.pop(name).row
+        return bool(gone)
 
     def _is_due(self, row: Version, turn: int, covered: set[str]) -> bool:
         if row.kept:
@@ -254,7 +260,7 @@ class _Erasure:
         self.erased.update((_id(row), row) for row in rows if _id(row) not in failed)
 
     async def _hide(self) -> None:
-        """Delete by key what stays and is still its key's newest version, so that nobody reads it any more."""
+        """Delete by key what stays and is its key's newest version, so that no reader finds it."""
         shown = [
             one.row.key for one in self.kept.values() if one.row.newest and one.row.key != self._manifest
         ]

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import base64
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import fields
 from typing import Any
 
 from cloudckpt.entries import (
+    action_in,
+    action_out,
     entry_bytes,
     entry_in,
     expired_in,
@@ -31,7 +34,7 @@ from cloudckpt.entries import (
     tombstone_out,
 )
 from cloudckpt.errors import CorruptCheckpointError, UnsupportedFormatError
-from cloudckpt.model import FORMAT_VERSION, STATUSES, Entry, Manifest, Page, Writer
+from cloudckpt.model import FORMAT_VERSION, STATUSES, Action, Entry, Manifest, Page, Writer
 from cloudckpt.sealed import DIGEST, canonical, sealed, unseal
 
 _MANIFEST_FIELDS = frozenset(f.name for f in fields(Manifest)) - {"extra"} | {"format"}
@@ -76,6 +79,10 @@ def _rare(manifest: Manifest) -> dict[str, Any]:
     if manifest.history:
         found["history"] = [page_out(page) for page in manifest.history]
         found["thinned"] = manifest.thinned
+    if manifest.actions:
+        found["actions"] = [action_out(action) for action in manifest.actions]
+    if manifest.ledger:
+        found["ledger"] = [page_out(page) for page in manifest.ledger]
     if manifest.expired:
         found["expired"] = [expired_out(one) for one in manifest.expired]
     if manifest.retention is not None:
@@ -151,6 +158,8 @@ def _manifest_in(document: dict[str, Any]) -> Manifest:
         recent=tuple(str_in(item) for item in document["recent"]),
         inline={key: base64.b64decode(data, validate=True) for key, data in document["inline"].items()},
         history=tuple(page_in(item) for item in document.get("history", ())),
+        actions=tuple(action_in(item) for item in document.get("actions", ())),
+        ledger=tuple(page_in(item) for item in document.get("ledger", ())),
         thinned=int_in(document.get("thinned", 0)),
         expired=tuple(expired_in(item) for item in document.get("expired", ())),
         retention=optional(dict, document.get("retention")),
@@ -168,11 +177,24 @@ def encode_leaf(run: str, entries: Iterable[Entry]) -> bytes:
     return sealed(_canonical_object({"format": FORMAT_VERSION, "run": run}, ready))
 
 
+def encode_actions(run: str, actions: Iterable[Action]) -> bytes:
+    """Return the document of a page that holds actions of the ledger, newest first."""
+    document = {"format": FORMAT_VERSION, "run": run, "actions": [action_out(one) for one in actions]}
+    return sealed(canonical(document))
+
+
 def encode_branch(run: str, pages: Iterable[Page]) -> bytes:
     """Return the document of a history object that holds references to others, newest first."""
     return sealed(
         canonical({"format": FORMAT_VERSION, "run": run, "history": [page_out(page) for page in pages]})
     )
+
+
+def decode_actions(data: bytes, run: str) -> tuple[Action, ...]:
+    """Return the actions in a page of the ledger; raises as `decode_page`."""
+    document = _page_of(data, run)
+    with _checked():
+        return tuple(action_in(item) for item in document.get("actions", ()))
 
 
 def decode_page(data: bytes, run: str) -> tuple[tuple[Entry, ...], tuple[Page, ...]]:
@@ -182,13 +204,24 @@ def decode_page(data: bytes, run: str) -> tuple[tuple[Entry, ...], tuple[Page, .
         CorruptCheckpointError: Damaged, or of another run.
         UnsupportedFormatError: Written by a newer release.
     """
+    document = _page_of(data, run)
+    with _checked():
+        return (
+            tuple(entry_in(item) for item in document.get("checkpoints", ())),
+            tuple(page_in(item) for item in document.get("history", ())),
+        )
+
+
+def _page_of(data: bytes, run: str) -> dict[str, Any]:
     document = _known(unseal(data))
+    if document.get("run") != run:
+        raise CorruptCheckpointError("the history is of another run", found=document.get("run"))
+    return document
+
+
+@contextmanager
+def _checked() -> Iterator[None]:
     try:
-        found = str_in(document["run"])
-        entries = tuple(entry_in(item) for item in document.get("checkpoints", ()))
-        pages = tuple(page_in(item) for item in document.get("history", ()))
+        yield
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise CorruptCheckpointError("the history lacks a field or has one of a wrong type") from error
-    if found != run:
-        raise CorruptCheckpointError("the history is of another run", found=found)
-    return entries, pages

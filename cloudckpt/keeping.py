@@ -1,6 +1,6 @@
 """What an operator does with the runs of a store as a whole.
 
-Owns: deleting, collecting and forking runs, and a store's own rules, as methods of
+Owns: deleting, forgetting, collecting and forking runs, and a store's own rules, as methods of
 `Store`; each in two forms, sync and async with a leading ``a``. What they do is in
 modules of their own. Invariant: each can be called again after a failure half way.
 """
@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 
 from cloudckpt.core import Core
 from cloudckpt.curated import whoami
-from cloudckpt.drafts import Draft
-from cloudckpt.errors import RunNotFoundError
+from cloudckpt.errors import InvalidInputError, RunNotFoundError
 from cloudckpt.history import Which
 from cloudckpt.late import Late
 from cloudckpt.load import load
@@ -25,13 +24,17 @@ from cloudckpt.twins import awaited, waits
 if TYPE_CHECKING:
     import asyncio
 
-    from cloudckpt import codec, collect, copying, fleet, settings
+    from cloudckpt import codec, collect, copying, drafts, fleet, settings
+    from cloudckpt import forget as forgetting
+    from cloudckpt.forget import Receipt
 else:  # a load needs none of them
     codec = Late("cloudckpt.codec")
     asyncio = Late("asyncio")
     collect = Late("cloudckpt.collect")
     copying = Late("cloudckpt.copying")
+    drafts = Late("cloudckpt.drafts")
     fleet = Late("cloudckpt.fleet")
+    forgetting = Late("cloudckpt.forget")
     settings = Late("cloudckpt.settings")
 
 
@@ -70,6 +73,35 @@ class Keeping:
 
     delete = waits(_delete)
     adelete = awaited(_delete)
+
+    async def _forget(
+        self, run_id: str, *, why: str, by: str | None = None, dry_run: bool = False
+    ) -> Receipt:
+        """Erase a run for good: objects, history, and every version of them in the bucket. Destructive.
+
+        Its tombstone stays, which holds no state and refuses every later save. Call it again after a
+        failure half way, or when what a lock kept may go.
+
+        Args:
+            run_id: The run.
+            why: For the receipt; must not be empty.
+            by: Who asks for it; by default this user on this host.
+            dry_run: Only count, and say whether it may be done.
+
+        Returns:
+            The receipt: what was erased, what could not be and why, and whether it is complete.
+
+        Raises:
+            HeldError: A hold forbids it; names who set it, when, and why.
+            RunNotFoundError: There is no such run.
+        """
+        if not isinstance(why, str) or not why.strip():
+            raise InvalidInputError("say why it is erased: the receipt tells those who ask", got=why)
+        access = self._core.access(run_id)
+        return await forgetting.forget(access, by=by or whoami(), why=why, dry_run=dry_run)
+
+    forget = waits(_forget)
+    aforget = awaited(_forget)
 
     async def _collect(self, run_id: str, *, dry_run: bool = False) -> collect.Collected:
         """Remove a run's objects that nothing refers to, such as those a crash left behind. Destructive.
@@ -138,13 +170,13 @@ class Keeping:
         other = to or self
         return await other._core.acall(other._begin(new_id, draft))
 
-    async def _fork_of(self, run_id: str, which: Which, *, away: bool) -> Draft:
+    async def _fork_of(self, run_id: str, which: Which, *, away: bool) -> drafts.Draft:
         core = self._core
         loaded = await load(core.storage, core.effects, run_id, which=which)
         if loaded is None:
             raise RunNotFoundError("there is no such run with a checkpoint to start from", run=run_id)
         old = loaded.entry
-        return Draft(
+        return drafts.Draft(
             commit=core.effects.new_id(),
             state=codec.Encoded(
                 loaded.data, old.encoded_size, old.encoded_digest, old.codec, old.schema, old.schema_version
@@ -156,7 +188,7 @@ class Keeping:
             expect=0,
         )
 
-    async def _begin(self, run_id: str, draft: Draft) -> CheckpointInfo:
+    async def _begin(self, run_id: str, draft: drafts.Draft) -> CheckpointInfo:
         writer = self._core.writer(run_id, rules=self._rules)
         manifest, entry = await writer.save(draft)
         await writer.settle()

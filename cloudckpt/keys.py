@@ -167,8 +167,18 @@ def page_key(run: str, name: str) -> str:
 
 def is_object_of(key: str, run: str) -> bool:
     """Whether `key` is one of the run's payload or history objects."""
-    prefix = objects_prefix(run)
+    return is_object_in(key, encode_run(run))
+
+
+def is_object_in(key: str, segment: str) -> bool:
+    """Whether `key` is a payload or history object of the run that has this segment."""
+    prefix = f"{OBJECTS}{segment}/"
     return key.startswith(prefix) and _OBJECT.fullmatch(key, len(prefix)) is not None
+
+
+def is_page(key: str) -> bool:
+    """Whether an object's key is that of a history object."""
+    return key.rpartition("/")[2].startswith("h")
 
 
 def object_digest(key: str) -> str:

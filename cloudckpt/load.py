@@ -13,12 +13,12 @@ from functools import partial
 from cloudckpt import keys
 from cloudckpt.access import REREADS
 from cloudckpt.effects import Effects, gather, sha256
-from cloudckpt.errors import CorruptCheckpointError, DataError, InvalidInputError
+from cloudckpt.errors import ArchivedError, CorruptCheckpointError, DataError, InvalidInputError
 from cloudckpt.format import decode_manifest
 from cloudckpt.history import Which, choose
 from cloudckpt.model import Entry, Extent, Manifest, RunInfo
 from cloudckpt.objects import PARTS_AT_ONCE
-from cloudckpt.pages import Pages, Walk
+from cloudckpt.pages import Pages, Walk, archived
 from cloudckpt.pointer import Base, read_base
 from cloudckpt.storage.contract import Listed, Storage
 
@@ -117,6 +117,16 @@ async def _older(
         except CorruptCheckpointError as more:
             damage.append(more)
             continue
+        except ArchivedError as cold:
+            if fallback:
+                raise  # it may be intact, and to go back further would lose what it holds
+            raise CorruptCheckpointError(
+                f"{error.message}; the newest other one is in a cold tier, restore it to go back to it",
+                run=error.run,
+                seq=error.seq,
+                key=error.key,
+                archived=cold.facts.get("seq"),
+            ) from error
         if fallback:
             return Loaded(manifest, entry, data, tuple(damage))
         raise CorruptCheckpointError(
@@ -147,9 +157,12 @@ async def read_payload(storage: Storage, effects: Effects, manifest: Manifest, e
             # The key of a whole object names its digest. It is read to its end, so
             # that bytes which somebody added to it are found as well.
             whole = extent.offset == 0 and keys.object_digest(extent.key) == extent.digest
-            stored = await storage.read(
-                extent.key, offset=extent.offset, length=None if whole else extent.length
-            )
+            try:
+                stored = await storage.read(
+                    extent.key, offset=extent.offset, length=None if whole else extent.length
+                )
+            except ArchivedError as error:
+                raise archived(error, manifest.run, entry.seq, extent.key) from error
             if stored is None:
                 raise _corrupt("the checkpoint's object is missing", manifest, entry, extent.key)
             data = stored.data

@@ -54,6 +54,39 @@ class Hold:
 
 
 @dataclass(frozen=True, slots=True)
+class Action:
+    """Something that an agent does once, or a question that it asks once, in the run's ledger.
+
+    Attributes:
+        number: From 1, in the order in which they were first begun.
+        key: The caller's name for it, unique in the run.
+        arguments: sha256 of what it was called with, in hex.
+        attempt: Id of the newest try.
+        tries: How often it was begun.
+        epoch: Of the writer that began it last.
+        begun: When that was, by the writer's clock.
+        ended: When its result was recorded; None while nobody knows whether it happened.
+        by: Who answered a question.
+        result: Its result, encoded as a state is, when it is small; else it is in
+        extents: as a payload is.
+        question: What is asked, for a question.
+    """
+
+    number: int
+    key: str
+    arguments: str
+    attempt: str
+    tries: int
+    epoch: int
+    begun: datetime
+    ended: datetime | None = None
+    by: str | None = None
+    result: bytes | None = None
+    extents: tuple[Extent, ...] = ()
+    question: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Tombstone:
     """Who deleted a run, when and why, and the digest of the last manifest that it had."""
 
@@ -183,6 +216,8 @@ class Manifest:
         status: One of `STATUSES`.
         checkpoints: The newest of the retained ones, newest first.
         history: Where the older retained ones are, newest first.
+        actions: The newest of the run's ledger of actions, newest first, and all that have not ended.
+        ledger: Where the older ones are, newest first: pages as those of `history`.
         thinned: How many of the checkpoints in `history` the rules kept when they were last applied to it.
         expired: What expired last, newest first (at most `MOST_EXPIRED`).
         retention: The run's own rules as JSON and who set them ("store", "code" or "operator").
@@ -206,6 +241,8 @@ class Manifest:
     recent: tuple[str, ...] = ()
     inline: Mapping[str, bytes] = field(default_factory=dict)
     history: tuple[Page, ...] = ()
+    actions: tuple[Action, ...] = ()
+    ledger: tuple[Page, ...] = ()
     thinned: int = 0
     expired: tuple[Expired, ...] = ()
     retention: Mapping[str, Any] | None = None

@@ -48,7 +48,7 @@ class Objects:
         self._effects = effects
         self._run = run
         self._sweeper = sweeper
-        self._known: set[str] = set()  # riding keys whose object exists
+        self._known: set[str] = set()  # of the manifest's own checkpoints, those whose object exists
         self._never: set[str] = set()  # riding keys of ours whose object nobody began to put
         self._behind: dict[str, Background] = {}
         self._late: dict[str, int] = {}  # dropped while the put of their object was under way
@@ -77,7 +77,7 @@ class Objects:
         await gather(self._effects, work, width=PARTS_AT_ONCE)
 
     def exists(self, key: str) -> bool:
-        """Whether this writer knows that a riding payload's object exists."""
+        """Whether this writer knows that the object of one of the manifest's own checkpoints exists."""
         return key in self._known
 
     def landed(self, manifest: Manifest, key: str | None = None, crowded: Collection[str] = ()) -> None:
@@ -89,7 +89,8 @@ class Objects:
             crowded: Keys of the oldest payloads, which should not ride however small they are.
         """
         riding = manifest.riding()
-        self._known &= riding.keys()
+        # Also what rides no longer: a fold that began on an older manifest would put it once more.
+        self._known &= manifest.keys().keys()
         for gone in [one for one, put in self._behind.items() if one not in riding and put.done()]:
             del self._behind[gone]
         if key is not None:

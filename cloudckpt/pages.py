@@ -1,7 +1,7 @@
 """Older checkpoints of one run, in immutable history objects.
 
 Owns: the tree of pages behind a manifest. A leaf holds checkpoints, a branch holds
-references to `FAN` pages of one level; a manifest refers to fewer than `FAN` pages of
+references to `FAN` pages of one level; a manifest refers to at most `FAN` pages of
 each level, newest first with levels that never fall, so it stays small at any length.
 Invariants: a page is never changed, an edit makes new ones from the leaf to the
 manifest; every page exists before a manifest refers to it; reading goes from the
@@ -19,9 +19,9 @@ import zstandard
 
 from cloudckpt import keys
 from cloudckpt.effects import Effects, gather, sha256
-from cloudckpt.errors import CorruptCheckpointError
-from cloudckpt.format import decode_page, encode_branch, encode_leaf
-from cloudckpt.model import Entry, Manifest, Page
+from cloudckpt.errors import ArchivedError, CorruptCheckpointError
+from cloudckpt.format import decode_actions, decode_page, encode_actions, encode_branch, encode_leaf
+from cloudckpt.model import Action, Entry, Manifest, Page
 from cloudckpt.storage.contract import Storage
 
 FAN = 16
@@ -56,7 +56,10 @@ class Pages:
     async def stored(self, page: Page) -> bytes:
         """Return the bytes of a page's object, whose digest was checked; raises as `read`."""
         key = self.key(page)
-        stored = await self._storage.read(key)
+        try:
+            stored = await self._storage.read(key)
+        except ArchivedError as error:
+            raise archived(error, self._run, page.newest, key) from error
         if stored is None:
             raise CorruptCheckpointError(
                 "an object of the run's history is missing", run=self._run, seq=page.newest, key=key
@@ -70,20 +73,45 @@ class Pages:
             )
         return stored.data
 
+    async def actions(self, page: Page) -> tuple[Action, ...]:
+        """Return the actions in a leaf of the ledger, newest first; raises as `read`."""
+        return decode_actions(self._document(page, await self.stored(page)), self._run)
+
     def opened(self, page: Page, data: bytes) -> tuple[tuple[Entry, ...], tuple[Page, ...]]:
         """Return what is in the bytes of a page's object; raises as `read`."""
+        return decode_page(self._document(page, data), self._run)
+
+    def _document(self, page: Page, data: bytes) -> bytes:
         try:
-            document = zstandard.ZstdDecompressor().decompress(data, max_output_size=MAX_PAGE_BYTES)
-            return decode_page(document, self._run)
+            document: bytes = zstandard.ZstdDecompressor().decompress(data, max_output_size=MAX_PAGE_BYTES)
         except zstandard.ZstdError as error:  # its digest is right, so it was written like this
             raise CorruptCheckpointError(
                 "an object of the run's history is not one of ours", run=self._run, key=self.key(page)
             ) from error
+        return document
 
     async def leaf(self, entries: Sequence[Entry]) -> Page:
         """Put an object that holds these checkpoints, newest first, at least one; return its reference."""
         name, size = await self._put(entries[0].seq, encode_leaf(self._run, entries))
         return leaf_page(name, size, entries)
+
+    async def leaf_of_actions(self, actions: Sequence[Action]) -> Page:
+        """Put an object that holds these actions, newest first, at least one; return its reference."""
+        name, size = await self._put(actions[0].number, encode_actions(self._run, actions))
+        return Page(
+            name=name,
+            size=size,
+            level=0,
+            count=len(actions),
+            held=0,
+            newest=max(action.number for action in actions),
+            oldest=min(action.number for action in actions),
+            since=min(action.begun for action in actions),
+            until=max(action.begun for action in actions),
+            steps=None,
+            tags=(),
+            stored=sum(extent.length for action in actions for extent in action.extents),
+        )
 
     async def branch(self, pages: Sequence[Page]) -> Page:
         """Put an object that holds these references, newest first, at least one; return its own."""
@@ -97,13 +125,17 @@ class Pages:
         return name, len(data)
 
     async def grouped(self, pages: Iterable[Page]) -> tuple[Page, ...]:
-        """Return pages, newest first, with every `FAN` of one level put into a branch."""
+        """Return pages, newest first, with every `FAN` of one level put into a branch.
+
+        The newest of a level stay out of it, at least one: the newest checkpoints are asked for
+        most, and are never more than one page away.
+        """
         done: list[Page] = []
         rest = list(pages)
         level = 0
         while rest:
             same = list(takewhile(lambda page: page.level == level, rest))  # noqa: B023 - used up at once
-            loose = len(same) % FAN
+            loose = (len(same) - 1) % FAN + 1
             done += same[:loose]
             groups = [same[start : start + FAN] for start in range(loose, len(same), FAN)]
             rest = [*[await self.branch(group) for group in groups], *rest[len(same) :]]
@@ -172,6 +204,18 @@ def branch_page(name: str, size: int, pages: Sequence[Page]) -> Page:
         steps=(min(steps), max(steps)) if steps else None,
         tags=None if None in every_tag else _few(tag for tags in every_tag for tag in tags or ()),
         stored=sum(page.stored for page in pages),
+    )
+
+
+def archived(error: ArchivedError, run: str, seq: int, key: str) -> ArchivedError:
+    """Return what a reader of a run is told when one of its objects is in a cold tier."""
+    return ArchivedError(
+        f"an object of the checkpoint is in a cold tier: ask for it by Run.restore(seq={seq}, wait=True) or "
+        f"`cloudckpt restore RUN@{seq} --wait`, which takes from a minute to two days, then load again",
+        run=run,
+        seq=seq,
+        key=key,
+        storage_class=error.facts.get("storage_class"),
     )
 
 
@@ -252,7 +296,30 @@ async def every_key(pages: Pages, manifest: Manifest) -> dict[str, int]:
         for entry in piece.entries:
             for extent in entry.extents:
                 found[extent.key] = found.get(extent.key, 0) + extent.length
-    return found | {pages.key(page): page.size for page in walk.seen}
+    found |= {pages.key(page): page.size for page in walk.seen}
+    leaves, branches = await ledger_pages(pages, manifest)
+    found |= {pages.key(page): page.size for page in (*leaves, *branches)}
+    for start in range(0, len(leaves), READS_AT_ONCE):
+        some = leaves[start : start + READS_AT_ONCE]
+        reads = [partial(pages.actions, page) for page in some if page.stored]
+        for actions in await gather(pages._effects, reads, width=READS_AT_ONCE):
+            found |= {x.key: x.length for action in actions for x in action.extents}
+    return found | {x.key: x.length for action in manifest.actions for x in action.extents}
+
+
+async def ledger_pages(pages: Pages, manifest: Manifest) -> tuple[list[Page], list[Page]]:
+    """Return the leaves of a run's ledger, newest first, and its branches. Reads the branches only."""
+    leaves: list[Page] = []
+    branches: list[Page] = []
+    left = list(reversed(manifest.ledger))
+    while left:
+        page = left.pop()
+        if page.level == 0:
+            leaves.append(page)
+            continue
+        branches.append(page)
+        left += reversed((await pages.read(page))[1])
+    return leaves, branches
 
 
 async def find(

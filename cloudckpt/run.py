@@ -21,7 +21,6 @@ from cloudckpt.codec import decode
 from cloudckpt.codec.intake import Intake
 from cloudckpt.core import Core
 from cloudckpt.curated import Curated
-from cloudckpt.drafts import Draft
 from cloudckpt.errors import ClosedError, CorruptCheckpointError, DataError, InvalidInputError
 from cloudckpt.fingerprints import OnChange, check_fingerprint, check_on_change, compare
 from cloudckpt.history import Which
@@ -35,9 +34,10 @@ from cloudckpt.retention import Retention
 if TYPE_CHECKING:
     import logging
 
-    from cloudckpt import commit
-else:  # a load needs neither
+    from cloudckpt import commit, drafts
+else:  # a load needs none of them
     commit = Late("cloudckpt.commit")
+    drafts = Late("cloudckpt.drafts")
     logging = Late("logging")
 
 T = TypeVar("T")
@@ -296,7 +296,7 @@ class Run(Curated):
         draft, measured = self._draft(state, step, tags, metadata, expect, explain=explain)
         return self._asave(draft, measured)
 
-    async def _asave(self, draft: Draft, measured: Size | None) -> CheckpointInfo:
+    async def _asave(self, draft: drafts.Draft, measured: Size | None) -> CheckpointInfo:
         # One whose caller is cancelled before it began never makes what nobody would await.
         return await self._core.acall(self._save(draft, measured))
 
@@ -309,13 +309,13 @@ class Run(Curated):
         expect: int | None,
         *,
         explain: bool,
-    ) -> tuple[Draft, Size | None]:
+    ) -> tuple[drafts.Draft, Size | None]:
         self._claimed()
         tags, metadata = self._intake.labels(check_tags(tags), check_metadata(metadata))
         taken = self._intake.take(state, explain=explain)
         if taken.warning is not None:
             _log().warning("the state of run=%r %s", self.id, taken.warning)
-        draft = Draft(
+        draft = drafts.Draft(
             commit=self._core.effects.new_id(),
             step=_step_of(state) if step is None else _whole("step", step),
             tags=tags,
@@ -326,7 +326,7 @@ class Run(Curated):
         )
         return draft, taken.measured
 
-    async def _save(self, draft: Draft, measured: Size | None) -> CheckpointInfo:
+    async def _save(self, draft: drafts.Draft, measured: Size | None) -> CheckpointInfo:
         manifest, entry = await self._claimed().save(draft)
         info = describe(manifest, entry)
         return info if measured is None else replace(info, measured=measured)

@@ -7,7 +7,6 @@ aside is left when its store, or the interpreter, ends in order.
 from __future__ import annotations
 
 import os
-import pickle
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -25,6 +24,7 @@ from cloudckpt.retention import Retention, chosen
 from cloudckpt.run import Run
 from cloudckpt.storage.contract import Storage
 from cloudckpt.storage.engines import engine_for
+from cloudckpt.storage.placing import placing_of
 from cloudckpt.storage.retry import DEADLINE, RetryPolicy
 
 if TYPE_CHECKING:
@@ -46,6 +46,8 @@ def open(
     latency: float = 0.0,
     clock: Clock | None = None,
     unsafe_single_writer: bool = False,
+    lock: str | None = None,
+    storage_class: str | None = None,
 ) -> Store:
     """Open a store. Nothing is read or written yet.
 
@@ -67,6 +69,10 @@ def open(
         clock: Where times come from; safety never depends on it.
         unsafe_single_writer: Take any other fsspec protocol, whose writes are not
             conditional, on your promise that a run never has two writers.
+        lock: Lock each object that is written, such as ``"compliance:7y"`` or ``"governance:30d"``: nobody
+            can erase it before. Needs a bucket with object lock. Pointers are never locked.
+        storage_class: Of each object that is written, such as ``"STANDARD_IA"``; pointers stay in the
+            bucket's own. See docs/erasure.md for both.
 
     Raises:
         InvalidInputError: An argument is not usable.
@@ -78,6 +84,7 @@ def open(
         engine=engine,
         patience=RetryPolicy(deadline=_seconds("timeout", timeout)).patience,
         unsafe_single_writer=unsafe_single_writer,
+        placing=placing_of(lock, storage_class, clock),
     )
     store = Store(
         make,
@@ -89,6 +96,7 @@ def open(
         latency=latency,
         clock=clock,
         probed=unsafe_single_writer,
+        rides=lock is None,
     )
     store._opened = {
         "storage_options": storage_options,
@@ -100,6 +108,8 @@ def open(
         "latency": latency,
         "clock": clock,
         "unsafe_single_writer": unsafe_single_writer,
+        "lock": lock,
+        "storage_class": storage_class,
     }
     return store
 
@@ -109,6 +119,8 @@ _arrived: dict[bytes, Store] = {}
 
 
 def _arrive(url: str, options: bytes) -> Store:
+    import pickle
+
     key = url.encode() + options
     store = _arrived.get(key)
     if store is None or store.closed:
@@ -132,6 +144,7 @@ class Store(Keeping, Proving):
         make: Makes the engine: once now, and again in the child after a fork.
         keep_last, retention, redact, max_state_bytes, timeout, latency, clock: As in `open`.
         probed: True when the store need not be tried before its first run is created.
+        rides: Whether small payloads may ride in the pointer until they become objects.
 
     Raises:
         InvalidInputError: An argument is not usable.
@@ -149,6 +162,7 @@ class Store(Keeping, Proving):
         latency: float = 0.0,
         clock: Clock | None = None,
         probed: bool = False,
+        rides: bool = True,
     ) -> None:
         if not callable(make):
             raise InvalidInputError(
@@ -163,12 +177,15 @@ class Store(Keeping, Proving):
             latency=_seconds("latency", latency),
             clock=clock or SystemClock(),
             probed=probed,
+            rides=rides,
         )
         self.url = self._core.url
         self._opened: dict[str, Any] | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Go to another process as URL and options, credentials among them; it is opened there once."""
+        import pickle  # a process that only loads does without
+
         if self._opened is None:
             raise TypeError("a store made of an engine can't be sent to another process; open it there")
         return _arrive, (self.url, pickle.dumps(self._opened))

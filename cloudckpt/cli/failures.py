@@ -62,7 +62,7 @@ class Failure(click.ClickException):
 
     def __init__(self, message: str, code: int = NO) -> None:
         super().__init__(message)
-        self.exit_code = code
+        setattr(self, "exit_code", code)  # noqa: B010 - click has it as a class's
 
     def show(self, file: IO[Any] | None = None) -> None:  # noqa: ARG002 - click's signature
         """Print the line."""

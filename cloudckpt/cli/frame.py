@@ -7,18 +7,23 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any
+from itertools import islice
+from typing import Any, Final
 
 import click
 
 import cloudckpt
 from cloudckpt.cli.failures import NO, USAGE, Failure
 from cloudckpt.cli.screen import Output, remark
+from cloudckpt.errors import CloudckptError
 from cloudckpt.store import Store
 
 Command = Callable[..., Any]
+
+MOST_COMPLETED: Final = 200
 
 
 def json_object(_context: click.Context, _option: click.Parameter, value: str | None) -> Any:
@@ -94,6 +99,22 @@ def with_output(command: Command) -> Command:
     return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(call)
 
 
+def run_argument(name: str, metavar: str, **options: Any) -> Callable[[Command], Command]:
+    """Return an argument that names a run, which a shell completes."""
+    return click.argument(name, metavar=metavar, shell_complete=_ids, **options)
+
+
+def _ids(context: click.Context, _argument: click.Parameter, begun: str) -> list[str]:
+    """Return ids of runs that begin like this: one request."""
+    given = context.params
+    url = given.get("store") or os.environ.get("CLOUDCKPT_URL")
+    try:
+        with opened(url, given.get("engine"), given.get("storage_options")) as store:
+            return [info.id for info in islice(store.runs(begun), MOST_COMPLETED)]
+    except (CloudckptError, click.UsageError):  # a shell has no place to say why there are none
+        return []
+
+
 def yes_option(command: Command) -> Command:
     """Give a command `yes`: what a script says in place of the answer to `confirm`."""
     return click.option("--yes", "-y", is_flag=True, help="Do not ask.")(command)
@@ -104,6 +125,11 @@ def dry_run_option(command: Command) -> Command:
     return click.option("--dry-run", "-n", is_flag=True, help="Only say what would be done.")(command)
 
 
+def somebody_answers() -> bool:
+    """Whether there is somebody to ask."""
+    return sys.stdin.isatty()
+
+
 def confirm(question: str, *, yes: bool) -> None:
     """Ask before what can't be undone.
 
@@ -112,7 +138,7 @@ def confirm(question: str, *, yes: bool) -> None:
     """
     if yes:
         return
-    if not sys.stdin.isatty():
+    if not somebody_answers():
         raise Failure(f"{question} There is nobody to ask: say --yes, or look with --dry-run first", USAGE)
     if not click.confirm(question, err=True):
         remark("nothing was changed")

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from cloudckpt.cli import names, shapes
-from cloudckpt.cli.frame import with_output, with_store
+from cloudckpt.cli.frame import run_argument, with_output, with_store
 from cloudckpt.cli.screen import Output
 from cloudckpt.model import CheckpointInfo
 from cloudckpt.run import Run
@@ -21,7 +21,7 @@ def found(store: Store, name: str) -> tuple[Run, CheckpointInfo]:
 
 
 @click.command("tag")
-@click.argument("name", metavar="RUN[@WHICH]")
+@run_argument("name", "RUN[@WHICH]")
 @click.argument("tag")
 @click.option(
     "--remove", is_flag=True, help="Take the tag away: from RUN@WHICH, else the newest that has it."
@@ -47,7 +47,7 @@ def tag(store: Store, out: Output, name: str, tag: str, *, remove: bool) -> None
 
 
 @click.command("annotate")
-@click.argument("name", metavar="RUN[@WHICH]")
+@run_argument("name", "RUN[@WHICH]")
 @click.argument("notes", metavar="KEY=VALUE...", nargs=-1)
 @click.option("--remove", metavar="KEY", multiple=True, help="Take this note away; may be given again.")
 @with_output
@@ -81,7 +81,7 @@ def _note(text: str) -> tuple[str, Any]:
 
 
 @click.command("hold")
-@click.argument("name", metavar="RUN[@WHICH]")
+@run_argument("name", "RUN[@WHICH]")
 @click.option("--why", required=True, help="For those who will want to delete it.")
 @click.option("--by", help="Who sets it. [default: this user on this host]")
 @with_output
@@ -106,7 +106,7 @@ def hold(store: Store, out: Output, name: str, *, why: str, by: str | None) -> N
 
 
 @click.command("release")
-@click.argument("name", metavar="RUN[@WHICH]")
+@run_argument("name", "RUN[@WHICH]")
 @with_output
 @with_store
 def release(store: Store, out: Output, name: str) -> None:

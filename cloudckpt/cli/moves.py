@@ -14,6 +14,7 @@ from cloudckpt.cli.frame import (
     dry_run_option,
     json_object,
     opened,
+    run_argument,
     with_output,
     with_store,
     yes_option,
@@ -29,7 +30,7 @@ def _called(info: CheckpointInfo) -> str:
 
 
 @click.command("rollback")
-@click.argument("name", metavar="RUN@WHICH")
+@run_argument("name", "RUN@WHICH")
 @dry_run_option
 @yes_option
 @with_output
@@ -56,8 +57,8 @@ def rollback(store: Store, out: Output, name: str, *, dry_run: bool, yes: bool) 
 
 
 @click.command("fork")
-@click.argument("name", metavar="RUN[@WHICH]")
-@click.argument("new")
+@run_argument("name", "RUN[@WHICH]")
+@click.argument("new", metavar="NEW")
 @click.option("--to", metavar="URL", help="The store of the new run. [default: the same]")
 @click.option("--to-engine", metavar="NAME", help="Its engine, as of --engine.")
 @click.option("--to-storage-options", metavar="JSON", callback=json_object, help="As of --storage-options.")

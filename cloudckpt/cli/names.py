@@ -89,7 +89,6 @@ def at(store: Store, text: str, work: Callable[[Run, dict[str, Any]], T]) -> T:
     Raises:
         NotFoundError: It is not there by any reading; names runs that may have been meant.
     """
-
     return either(store, text, lambda run, point: work(run, point or {}))
 
 

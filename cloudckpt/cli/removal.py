@@ -11,9 +11,9 @@ import click
 from cloudckpt import fleet
 from cloudckpt.cli import names
 from cloudckpt.cli.failures import NO, complain
-from cloudckpt.cli.frame import confirm, dry_run_option, with_output, with_store, yes_option
-from cloudckpt.cli.screen import Column, Document, Output, progress, remark
-from cloudckpt.cli.words import size
+from cloudckpt.cli.frame import confirm, dry_run_option, run_argument, with_output, with_store, yes_option
+from cloudckpt.cli.screen import Column, Document, Output, remark
+from cloudckpt.cli.words import counted, size
 from cloudckpt.collect import Collected
 from cloudckpt.fleet import Outcome
 from cloudckpt.store import Store
@@ -38,7 +38,7 @@ def shape(done: Collected, *, dry_run: bool) -> dict[str, Any]:
 
 
 @click.command("delete")
-@click.argument("runs", metavar="RUN...", nargs=-1, required=True)
+@run_argument("runs", "RUN...", nargs=-1, required=True)
 @click.option("--why", default="", help="Kept in the tombstone.")
 @click.option("--by", help="Who deletes it. [default: this user on this host]")
 @dry_run_option
@@ -58,14 +58,15 @@ def delete(
         out.rows((shape(plan, dry_run=True) for plan in plans), REMOVED)
         return
     if not yes:
-        remark("\n".join(f"{plan.run}: {plan.objects} objects, {size(plan.bytes)}" for plan in plans))
+        for plan in plans:
+            remark(f"{plan.run}: {counted(plan.objects, 'object')}, {size(plan.bytes)}")
     confirm(f"Delete {', '.join(repr(plan.run) for plan in plans)}? Nothing brings it back.", yes=yes)
     done = (store.delete(plan.run, why=why, by=by) for plan in plans)
     out.rows((shape(one, dry_run=False) for one in done), REMOVED)
 
 
 @click.command("collect")
-@click.argument("runs", metavar="RUN...", nargs=-1)
+@run_argument("runs", "[RUN...]", nargs=-1)
 @click.option("--prefix", default="", help="Without RUN: only runs whose id begins like this.")
 @dry_run_option
 @with_output
@@ -83,32 +84,31 @@ def collect(store: Store, out: Output, runs: tuple[str, ...], *, prefix: str, dr
     else:
         ids = (info.id for info in store.runs(prefix))
         outcomes = fleet.each(store, partial(_collect, dry_run=dry_run), ids)
-    tally = {"runs": 0, "objects": 0, "bytes": 0, "failed": 0}
-    out.rows(_rows(outcomes, tally, dry_run=dry_run, quiet=out.pretty and not runs), REMOVED)
+    tally = {"objects": 0, "bytes": 0, "runs": 0, "failed": 0}
+
+    def rows() -> Iterator[Document]:
+        with out.progress("runs", lambda: len(runs) or sum(1 for _ in store.runs(prefix))) as advance:
+            for outcome in outcomes:
+                advance(1)
+                done = outcome.value
+                if done is None:
+                    tally["failed"] += 1
+                    complain(str(outcome.error))
+                    continue
+                tally["runs"] += 1
+                tally["objects"] += done.removed
+                tally["bytes"] += done.bytes
+                if done.removed or runs or not out.pretty:  # people look for what was removed
+                    yield shape(done, dry_run=dry_run)
+
+    out.rows(rows(), REMOVED)
     if not out.as_json:
         said = "would remove" if dry_run else "removed"
-        remark(f"{said} {tally['objects']} objects, {size(tally['bytes'])}, of {tally['runs']} runs")
+        objects, of = counted(tally["objects"], "object"), counted(tally["runs"], "run")
+        remark(f"{said} {objects}, {size(tally['bytes'])}, of {of}")
     if tally["failed"]:
         raise click.exceptions.Exit(NO)
 
 
 def _collect(store: Store, run: str, *, dry_run: bool) -> Collected:
     return store.collect(run, dry_run=dry_run)
-
-
-def _rows(
-    outcomes: Iterable[Outcome[Collected]], tally: dict[str, int], *, dry_run: bool, quiet: bool
-) -> Iterator[Document]:
-    with progress("runs") as advance:
-        for outcome in outcomes:
-            advance(1)
-            done = outcome.value
-            if done is None:
-                tally["failed"] += 1
-                complain(str(outcome.error))
-                continue
-            tally["runs"] += 1
-            tally["objects"] += done.removed
-            tally["bytes"] += done.bytes
-            if done.removed or not quiet:
-                yield shape(done, dry_run=dry_run)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any, Final
 
 import click
@@ -11,9 +12,9 @@ import cloudckpt
 from cloudckpt import fleet
 from cloudckpt.cli import names
 from cloudckpt.cli.failures import NO, complain
-from cloudckpt.cli.frame import confirm, dry_run_option, with_output, with_store, yes_option
-from cloudckpt.cli.screen import Column, Document, Output, progress
-from cloudckpt.cli.words import iso, size, span, when
+from cloudckpt.cli.frame import confirm, dry_run_option, run_argument, with_output, with_store, yes_option
+from cloudckpt.cli.screen import Column, Document, Output
+from cloudckpt.cli.words import counted, iso, rules_text, size, span, when
 from cloudckpt.curate import Thinned
 from cloudckpt.retention import Retention
 from cloudckpt.run import Run
@@ -32,24 +33,18 @@ CHECKPOINTS: Final = (
 
 RUNS: Final = (
     Column("run", "run", style="bold"),
-    Column("rules", "rules"),
-    Column("kept", "kept", lambda kept: str(len(kept)), right=True),
-    Column("dropped", "dropped", lambda dropped: str(len(dropped)), right=True),
+    Column("rules", "rules", rules_text),
+    Column("keeps", "kept", right=True),
+    Column("drops", "dropped", right=True),
     Column("bytes", "bytes", size, right=True),
 )
 
 
-class Span(click.ParamType):
-    """How long."""
-
-    name = "SPAN"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the span."""
-        try:
-            return span(value)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
+def _span(_context: click.Context, _option: click.Parameter, value: str | None) -> timedelta | None:
+    try:
+        return None if value is None else span(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
 
 
 def _count(name: str, what: str) -> Any:
@@ -62,7 +57,9 @@ def _rule_options(command: Any) -> Any:
     for option in reversed(
         (
             _count("keep_last", "Keep the newest N."),
-            click.option("--keep-within", type=Span(), help="Keep what is younger: 36h, 7d, 2w."),
+            click.option(
+                "--keep-within", metavar="SPAN", callback=_span, help="Keep what is younger: 36h, 7d, 2w."
+            ),
             *(
                 _count(f"{period}", f"Keep the newest of each of the last N {units}.")
                 for period, units in (
@@ -81,7 +78,7 @@ def _rule_options(command: Any) -> Any:
 
 
 @click.command("retain")
-@click.argument("run", required=False)
+@run_argument("run", "[RUN]", required=False)
 @_rule_options
 @click.option("--default", is_flag=True, help="The rules of the store, for runs that have none of their own.")
 @click.option("--apply", is_flag=True, help="With --default: apply them to all runs now.")
@@ -126,7 +123,10 @@ def _retain(run: Run, out: Output, rules: Retention | None, *, dry_run: bool, ye
         out.rows(_lines(run, plan), CHECKPOINTS)
     if not dry_run:
         if plan.dropped:
-            confirm(f"Drop {len(plan.dropped)} checkpoints of run {run.id!r} ({size(plan.bytes)})?", yes=yes)
+            confirm(
+                f"Drop {counted(len(plan.dropped), 'checkpoint')} of run {run.id!r} ({size(plan.bytes)})?",
+                yes=yes,
+            )
         plan = run.retain(rules)
     if out.as_json:
         out.row(shape(plan, dry_run=dry_run), ())
@@ -152,6 +152,8 @@ def shape(plan: Thinned, *, dry_run: bool) -> dict[str, Any]:
         "rules": plan.rules.to_json(),
         "kept": [{"seq": seq, "why": why} for seq, why in plan.why.items()],
         "dropped": list(plan.dropped),
+        "keeps": len(plan.why),
+        "drops": len(plan.dropped),
         "bytes": plan.bytes,
         "dry_run": dry_run,
     }
@@ -193,7 +195,7 @@ def _apply(store: Store, out: Output, rules: Retention, *, dry_run: bool) -> Non
 
     def rows() -> Iterator[Document]:
         nonlocal failed
-        with progress("runs") as advance:
+        with out.progress("runs", lambda: sum(1 for _ in store.runs())) as advance:
             for done in fleet.each(store, work, (info.id for info in store.runs())):
                 advance(1)
                 if done.value is not None:

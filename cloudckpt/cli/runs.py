@@ -13,8 +13,8 @@ from cloudckpt import fleet
 from cloudckpt.cli import shapes
 from cloudckpt.cli.failures import NO, complain
 from cloudckpt.cli.frame import with_output, with_store
-from cloudckpt.cli.screen import Column, Document, Output, progress
-from cloudckpt.cli.words import size, when
+from cloudckpt.cli.screen import Column, Document, Output
+from cloudckpt.cli.words import rules_text, size, when
 from cloudckpt.errors import CloudckptError
 from cloudckpt.model import RunInfo
 from cloudckpt.store import Store
@@ -46,7 +46,7 @@ COLUMNS: Final = {
         Column("writer", "writer", _host),
         Column("hold", "hold", _by),
         Column("held", "held", right=True),
-        Column("retention", "retention"),
+        Column("retention", "retention", lambda rules: rules_text(rules or {})),
         Column("notes", "notes"),
     )
 }
@@ -95,9 +95,11 @@ def runs(
         out.rows(rows, [COLUMNS[name] for name in names])
         return
     damaged: list[CloudckptError] = []
-    with progress("runs") as advance:
-        told = _told(store, found, damaged, advance)
-        out.rows(told, [COLUMNS[name] for name in names])
+
+    def total() -> int:
+        return sum(1 for _ in islice(store.runs(prefix), limit))
+
+    out.rows(_told(store, out, found, damaged, total), [COLUMNS[name] for name in names])
     for error in damaged:
         complain(str(error))
     if damaged:
@@ -105,7 +107,11 @@ def runs(
 
 
 def _told(
-    store: Store, found: Iterable[RunInfo], damaged: list[CloudckptError], advance: Callable[[int], None]
+    store: Store,
+    out: Output,
+    found: Iterable[RunInfo],
+    damaged: list[CloudckptError],
+    total: Callable[[], int],
 ) -> Iterator[Document]:
     under_way: deque[RunInfo] = deque()
 
@@ -114,14 +120,15 @@ def _told(
             under_way.append(info)
             yield info.id
 
-    for outcome in fleet.each(store, _summary, ids()):
-        advance(1)
-        row = shapes.listed(under_way.popleft())
-        if outcome.value is not None:
-            yield row | shapes.summary(outcome.value)
-        elif outcome.error is not None:
-            damaged.append(outcome.error)
-            yield dict.fromkeys(COLUMNS) | row | {"status": "damaged", "error": str(outcome.error)}
+    with out.progress("runs", total) as advance:
+        for outcome in fleet.each(store, _summary, ids()):
+            advance(1)
+            row = shapes.listed(under_way.popleft())
+            if outcome.value is not None:
+                yield row | shapes.summary(outcome.value)
+            elif outcome.error is not None:
+                damaged.append(outcome.error)
+                yield dict.fromkeys(COLUMNS) | row | {"status": "damaged", "error": str(outcome.error)}
 
 
 def _summary(store: Store, run: str) -> RunSummary:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TextIO, TypeAlias
 
 import click
 
@@ -60,9 +60,12 @@ class Column:
     style: str = ""
 
 
-def is_terminal() -> bool:
-    """Whether people look at what is printed, and rich is there to make it pretty."""
-    return sys.stdout.isatty() and find_spec("rich") is not None
+def is_pretty(stream: TextIO) -> bool:
+    """Whether people look at a stream, and rich is there to make it pretty."""
+    try:
+        return stream.isatty() and find_spec("rich") is not None
+    except ValueError:  # somebody keeps it from being imported
+        return False
 
 
 class Output:
@@ -74,7 +77,7 @@ class Output:
 
     def __init__(self, *, as_json: bool) -> None:
         self.as_json = as_json
-        self.pretty = not as_json and is_terminal()
+        self.pretty = not as_json and is_pretty(sys.stdout)
 
     def rows(self, rows: Iterable[Document], columns: Sequence[Column]) -> None:
         """Print a list."""
@@ -114,6 +117,43 @@ class Output:
             Console().print(JSON(text, indent=2), soft_wrap=True)
         else:
             click.echo(text)
+
+    @contextmanager
+    def progress(self, label: str, total: Callable[[], int] | None = None) -> Iterator[Callable[[int], None]]:
+        """Show how far something is, with its rate and an estimate: on stderr, in a terminal only.
+
+        Where lines go to the same terminal nothing is shown, since they would be mixed; so let
+        the rows of a table end it before the table is printed.
+
+        Args:
+            label: What it is.
+            total: Says how much there is to do; called only where it is shown.
+
+        Yields:
+            A function that is told how much more was done.
+        """
+        if not is_pretty(sys.stderr) or (is_pretty(sys.stdout) and not self.pretty):
+            yield lambda _: None
+            return
+        from rich import progress as parts
+        from rich.console import Console
+        from rich.text import Text
+
+        class Rate(parts.ProgressColumn):
+            def render(self, task: parts.Task) -> Text:
+                return Text(f"{task.speed:,.1f}/s" if task.speed else "")
+
+        with parts.Progress(
+            parts.TextColumn("{task.description}"),
+            parts.BarColumn(),
+            parts.MofNCompleteColumn(),
+            Rate(),
+            parts.TimeRemainingColumn(),
+            console=Console(stderr=True),
+            transient=True,
+        ) as bar:
+            task = bar.add_task(label, total=total and total())
+            yield lambda more: bar.advance(task, more)
 
     def done(self, sentence: str, document: Document) -> None:
         """Say what was done."""
@@ -155,39 +195,3 @@ def grid(document: Document, columns: Sequence[Column]) -> Any:
         if text:
             found.add_row(Text(each.title, "dim"), Text(text, each.style))
     return found
-
-
-@contextmanager
-def progress(label: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
-    """Show how far something is, with its rate and an estimate: on stderr, in a terminal only.
-
-    Args:
-        label: What it is.
-        total: How much there is to do, if that is known.
-
-    Yields:
-        A function that is told how much more was done.
-    """
-    if not sys.stderr.isatty() or find_spec("rich") is None:
-        yield lambda _: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn
-    from rich.progress import Task as Bar
-    from rich.progress import TimeRemainingColumn
-    from rich.text import Text
-
-    class Rate(ProgressColumn):
-        def render(self, task: Bar) -> Text:
-            return Text(f"{task.speed:,.1f}/s" if task.speed else "", "dim")
-
-    shown_columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        Rate(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*shown_columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(label, total=total)
-        yield lambda more: bar.advance(task, more)

@@ -77,14 +77,16 @@ def writer(one: Writer) -> dict[str, Any]:
 
 def hold(one: Hold | None) -> dict[str, Any] | None:
     """Return a hold."""
-    return one and {"by": one.by, "why": one.why, "since": iso(one.since)}
+    return None if one is None else {"by": one.by, "why": one.why, "since": iso(one.since)}
 
 
 def origin(one: Origin | None) -> dict[str, Any] | None:
     """Return what a checkpoint started from."""
-    return one and {"run": one.run, "seq": one.seq, "store": one.store}
+    return None if one is None else {"run": one.run, "seq": one.seq, "store": one.store}
 
 
 def tombstone(one: Tombstone | None) -> dict[str, Any] | None:
     """Return a deletion."""
-    return one and {"by": one.by, "why": one.why, "time": iso(one.time), "digest": one.digest}
+    if one is None:
+        return None
+    return {"by": one.by, "why": one.why, "time": iso(one.time), "digest": one.digest}

@@ -8,9 +8,9 @@ from typing import Any, Final
 import click
 
 from cloudckpt.cli import names, shapes
-from cloudckpt.cli.frame import with_output, with_store
+from cloudckpt.cli.frame import run_argument, with_output, with_store
 from cloudckpt.cli.screen import Column, Output, remark
-from cloudckpt.cli.words import moment, size, when
+from cloudckpt.cli.words import moment, rules_text, size, when
 from cloudckpt.clock import SystemClock
 from cloudckpt.run import Run
 from cloudckpt.store import Store
@@ -32,10 +32,6 @@ def _origin(origin: Any) -> str:
     return f"{origin['run']}@{origin['seq']} {origin['store'] or ''}".strip() if origin else ""
 
 
-def _rules(rules: Any) -> str:
-    return ", ".join(f"{name}={value}" for name, value in rules.items())
-
-
 def _expired(expired: Any) -> str:
     return "\n".join(f"{one['first']} to {one['last']} by {one['rule']}" for one in expired)
 
@@ -53,7 +49,7 @@ RUN: Final = (
     Column("writer", "writer", _writer),
     Column("hold", "hold", _hold),
     Column("held", "held checkpoints", lambda count: str(count or "")),
-    Column("retention", "retention", _rules),
+    Column("retention", "retention", rules_text),
     Column("retention_set_by", "set by"),
     Column("notes", "notes"),
     Column("expired", "expired", _expired),
@@ -96,7 +92,7 @@ NEWEST: Final = 20
 
 
 @click.command("show")
-@click.argument("name", metavar="RUN[@WHICH]")
+@run_argument("name", "RUN[@WHICH]")
 @with_output
 @with_store
 def show(store: Store, out: Output, name: str) -> None:
@@ -115,23 +111,22 @@ def show(store: Store, out: Output, name: str) -> None:
     names.either(store, name, look)
 
 
-class Moment(click.ParamType):
-    """A time, or how long ago."""
-
-    name = "TIME"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
-        """Return the time."""
-        try:
-            return moment(value, now=SystemClock().now())
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
+def _moment(_context: click.Context, _option: click.Parameter, value: str | None) -> datetime | None:
+    try:
+        return None if value is None else moment(value, now=SystemClock().now())
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
 
 
 @click.command("history")
-@click.argument("run")
-@click.option("--since", type=Moment(), help="Saved at or after this time: 2026-01-31, or 24h for a day ago.")
-@click.option("--until", type=Moment(), help="Saved before this time.")
+@run_argument("run", "RUN")
+@click.option(
+    "--since",
+    metavar="TIME",
+    callback=_moment,
+    help="Saved at or after this time: 2026-01-31, or 24h for a day ago.",
+)
+@click.option("--until", metavar="TIME", callback=_moment, help="Saved before this time.")
 @click.option("--step", type=click.IntRange(min=0), help="With this step.")
 @click.option("--tag", help="With this tag.")
 @click.option(

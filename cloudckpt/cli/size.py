@@ -10,7 +10,7 @@ import click
 
 import cloudckpt
 from cloudckpt.cli import names, shapes
-from cloudckpt.cli.frame import with_output, with_store
+from cloudckpt.cli.frame import run_argument, with_output, with_store
 from cloudckpt.cli.screen import Column, Document, Output, remark
 from cloudckpt.cli.states import state_of
 from cloudckpt.cli.words import shortened, size, when
@@ -43,7 +43,7 @@ GROWTH: Final = (
 
 
 @click.command("size")
-@click.argument("name", metavar="RUN[@WHICH]")
+@run_argument("name", "RUN[@WHICH]")
 @click.option("--history", "over_time", is_flag=True, help="The sizes of the run's checkpoints instead.")
 @click.option(
     "--limit",

@@ -9,7 +9,7 @@ import click
 
 from cloudckpt.cli import names
 from cloudckpt.cli.failures import NO
-from cloudckpt.cli.frame import with_output, with_store
+from cloudckpt.cli.frame import run_argument, with_output, with_store
 from cloudckpt.cli.screen import Column, Output, remark
 from cloudckpt.cli.words import as_json, shortened
 from cloudckpt.codec.diffing import diff as differences
@@ -36,7 +36,7 @@ def state_of(run: Run, point: dict[str, Any], *, fallback: bool = False) -> Any:
 
 
 @click.command("cat")
-@click.argument("name", metavar="RUN[@WHICH]")
+@run_argument("name", "RUN[@WHICH]")
 @click.option("--path", metavar="PATH", help="Only this part, such as state.messages[3] or messages[*].role.")
 @click.option("--raw", is_flag=True, help="A str or bytes as it is, not as JSON.")
 @click.option("--stored", is_flag=True, help="The payload's bytes as they are in the store.")
@@ -84,9 +84,8 @@ def _as_bytes(part: Any, path: str) -> bytes:
 
 def _write(data: bytes) -> None:
     sys.stdout.flush()
-    stream = click.get_binary_stream("stdout")
-    stream.write(data)
-    stream.flush()
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()
 
 
 def _value(value: Any) -> str:
@@ -102,8 +101,8 @@ CHANGES: Final = (
 
 
 @click.command("diff")
-@click.argument("old", metavar="RUN[@WHICH]")
-@click.argument("new", metavar="[RUN][@WHICH]", required=False)
+@run_argument("old", "RUN[@WHICH]")
+@run_argument("new", "[RUN][@WHICH]", required=False)
 @with_output
 @with_store
 def diff(store: Store, out: Output, old: str, new: str | None) -> None:
@@ -114,9 +113,9 @@ def diff(store: Store, out: Output, old: str, new: str | None) -> None:
     """
     run, before = names.at(store, old, lambda run, point: (run, state_of(run, point)))
     if new is None or new.startswith("@"):
-        after = names.at(store, f"{run.id}{new or '@'}", lambda run, point: state_of(run, point))
+        after = names.at(store, f"{run.id}{new or '@'}", state_of)
     else:
-        after = names.at(store, new, lambda run, point: state_of(run, point))
+        after = names.at(store, new, state_of)
     found = differences(before, after)
     out.rows(({"path": c.path, "kind": c.kind, "old": _old(c), "new": _new(c)} for c in found), CHANGES)
     if found:

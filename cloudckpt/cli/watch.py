@@ -13,7 +13,7 @@ from typing import Any, Final
 import click
 
 from cloudckpt.cli import names, shapes
-from cloudckpt.cli.frame import with_output, with_store
+from cloudckpt.cli.frame import run_argument, with_output, with_store
 from cloudckpt.cli.screen import Column, Document, Output
 from cloudckpt.cli.words import iso, size, when
 from cloudckpt.clock import SystemClock
@@ -44,7 +44,7 @@ _NEWS: Final = ("status", "seq", "epoch")
 
 
 @click.command("watch")
-@click.argument("run")
+@run_argument("run", "RUN")
 @click.option(
     "--interval",
     type=click.FloatRange(min=0.1),

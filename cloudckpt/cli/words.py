@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-_UNSAFE_IN_JSON: Final = re.compile("[\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+_DOUBTFUL: Final = re.compile(r"[^\n -~]")
 _SPAN: Final = re.compile(r"(?P<count>[0-9]{1,9})(?P<unit>[smhdw])")
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
@@ -24,7 +25,9 @@ def shown(text: str) -> str:
 def as_json(value: Any, *, indent: int | None = None) -> str:
     """Return a value as JSON, readable in every language and safe on a terminal."""
     text = json.dumps(value, ensure_ascii=False, indent=indent, allow_nan=False)
-    return _UNSAFE_IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _DOUBTFUL.sub(
+        lambda found: found[0] if found[0].isprintable() else json.dumps(found[0])[1:-1], text
+    )
 
 
 def size(count: int | None) -> str:
@@ -37,6 +40,16 @@ def size(count: int | None) -> str:
             break
         value /= 1024
     return f"{count} B" if unit == "B" else f"{value:,.1f} {unit}"
+
+
+def counted(count: int, noun: str) -> str:
+    """Return so many of something."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def rules_text(rules: Mapping[str, Any]) -> str:
+    """Return rules of retention for people."""
+    return ", ".join(f"{name}={value}" for name, value in rules.items())
 
 
 def iso(time: datetime) -> str:

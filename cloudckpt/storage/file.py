@@ -15,7 +15,6 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
-import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -127,7 +126,7 @@ class FileStorage(Leftovers):
     def _write(self, key: str, data: Data) -> None:
         target = f"{self._prefix}{key}"
         folder = os.path.dirname(target)
-        temporary = f"{folder}/{temporary_of(key)}{secrets.token_hex(8)}"
+        temporary = f"{folder}/{temporary_of(key)}{os.urandom(8).hex()}"
         descriptor = _opened(temporary, os.O_CREAT | os.O_EXCL)
         try:
             try:

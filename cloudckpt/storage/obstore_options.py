@@ -9,8 +9,8 @@ nobody: a profile of AWS's is looked up later, by `obstore_login.py`.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -19,6 +19,7 @@ from cloudckpt.errors import InvalidInputError
 from cloudckpt.storage import idle
 
 _NO_BOUND = timedelta(days=7)
+_ENDPOINT = re.compile(r"https?://([^/?#@]*@)?[^/?#@:\s]", re.IGNORECASE)
 
 
 class Keys:
@@ -320,12 +321,8 @@ def _connection(text: str | None) -> dict[str, Any]:
 
 
 def _url(name: str, url: Any) -> str:
-    from urllib.parse import urlsplit
-
-    with suppress(ValueError, TypeError, AttributeError):
-        parts = urlsplit(url)
-        if parts.scheme in ("http", "https") and parts.hostname:
-            return str(url).rstrip("/")
+    if isinstance(url, str) and _ENDPOINT.match(url):
+        return url.rstrip("/")
     raise InvalidInputError("an endpoint is http://HOST or https://HOST", option=name, got=url)
 
 

@@ -135,7 +135,9 @@ NO_CREDENTIALS = (
 )
 
 
-def raise_answer(code: str, status: int, key: str, cause: BaseException | None) -> NoReturn:
+def raise_answer(
+    code: str, status: int, key: str, cause: BaseException | None, *, storage_class: str | None = None
+) -> NoReturn:
     """Raise the contract's exception for an answer.
 
     Args:
@@ -143,12 +145,20 @@ def raise_answer(code: str, status: int, key: str, cause: BaseException | None) 
         status: The HTTP status, or 0 where it is not known.
         key: What it was about, or "".
         cause: The library's exception.
+        storage_class: What the answer says of it, as it does of an object in an archive.
     """
     known = _ANSWERS.get(code) or _ANSWERS.get(str(status))
     if known is None and (status >= 500 or status == 0):
         known = AGAIN
     error, kind, message = known or (StorageError, "refused", "the store refused the request")
-    raise error(message, kind=kind, key=key or None, code=code or None, status=status or None) from cause
+    raise error(
+        message,
+        kind=kind,
+        key=key or None,
+        code=code or None,
+        status=status or None,
+        storage_class=storage_class,
+    ) from cause
 
 
 def raise_told(error: Exception, key: str, *, logged_in: bool = False) -> NoReturn:
@@ -171,7 +181,9 @@ def raise_told(error: Exception, key: str, *, logged_in: bool = False) -> NoRetu
         status = int(response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
         if getattr(cause, "operation_name", None) in _LOGINS and 400 <= status < 500 and status != 429:
             _raise(NOT_RENEWED, "", cause)
-        raise_answer(code, status, key, cause)
+        raise_answer(
+            code, status, key, cause, storage_class=response.get("Error", {}).get("StorageClass") or None
+        )
     if logged_in and isinstance(cause, aws.CredentialRetrievalError | aws.MetadataRetrievalError):
         _raise(NOT_RENEWED_NOW, key, cause)
     if isinstance(cause, aws.NoCredentialsError | aws.PartialCredentialsError | aws.CredentialRetrievalError):

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from cloudckpt import commit, load
+from cloudckpt import load, making
 from cloudckpt.commit import RunWriter
 from cloudckpt.errors import CheckpointNotFoundError, OutcomeUnknownError
 from cloudckpt.pointer import Base, Pointer
@@ -87,21 +87,21 @@ def test_who_was_fenced_is_forgiven_after_a_load(monkeypatch: Patch) -> None:
 
 
 def test_a_tagged_checkpoint_expires(monkeypatch: Patch) -> None:
-    right = commit.plan_expiry
+    right = making.plan_expiry
 
     def forgetful(checkpoints: Any, **options: Any) -> Any:
         plan = right(tuple(replace(entry, tags=()) for entry in checkpoints), **options)
         kept = {entry.seq for entry in plan.kept}
         return replace(plan, kept=tuple(entry for entry in checkpoints if entry.seq in kept))
 
-    monkeypatch.setattr(commit, "plan_expiry", forgetful)
+    monkeypatch.setattr(making, "plan_expiry", forgetful)
     assert not agrees()
 
 
 def test_one_checkpoint_more_is_kept_than_was_asked_for(monkeypatch: Patch) -> None:
-    right = commit.plan_expiry
+    right = making.plan_expiry
     monkeypatch.setattr(
-        commit,
+        making,
         "plan_expiry",
         lambda found, *, rules, **options: right(
             found, rules=replace(rules, keep_last=rules.keep_last + 1), **options

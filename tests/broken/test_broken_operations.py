@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from cloudckpt import collect, commit, curate, folding, runner
+from cloudckpt import collect, commit, curate, folding, making, runner
 from cloudckpt.access import Access
-from cloudckpt.commit import RunWriter
 from cloudckpt.errors import CloudckptError
 from cloudckpt.folding import Folding
+from cloudckpt.making import Maker
 from cloudckpt.retention import Retention
 from tests.protocol import test_history as right
 from tests.protocol.scripted import AtOnce, WhenAwaited
@@ -56,7 +56,7 @@ def test_a_payload_that_rides_moves_before_its_object_exists(monkeypatch: Patch)
 
 
 def test_a_writer_deletes_what_is_not_its_checkpoints_own(monkeypatch: Patch) -> None:
-    for module in (commit, folding, curate):
+    for module in (making, folding, curate):
         monkeypatch.setattr(module, "owned", lambda entry: {x.key: x.length for x in entry.extents})
     monkeypatch.setattr(curate, "every_key", _nothing)
     assert is_caught_by(rolled_back_twice)
@@ -143,10 +143,10 @@ def test_an_edit_that_loses_the_race_is_believed(monkeypatch: Patch) -> None:
 
 
 def test_a_rollback_that_does_not_look_whether_its_checkpoint_is_still_there(monkeypatch: Patch) -> None:
-    plain = RunWriter._again
+    plain = Maker._again
     first: list[Any] = []
 
-    async def stale(self: RunWriter, manifest: Any, draft: Any, seq: int) -> Any:
+    async def stale(self: Maker, manifest: Any, draft: Any, seq: int) -> Any:
         first[:] = first or [await plain(self, manifest, draft, seq)]
         return replace(first[0], seq=manifest.seq + 1)
 
@@ -160,7 +160,7 @@ def rolled_back_to_what_expires(monkeypatch: Patch, again: Any) -> None:
     world.ledger.keep_last = 1
     swap = commit.Pointer.swap
     with world.store.run(right.RUN) as run:
-        monkeypatch.setattr(RunWriter, "_again", again)
+        monkeypatch.setattr(Maker, "_again", again)
 
         async def late(self: Any, *arguments: Any) -> Any:
             monkeypatch.setattr(commit.Pointer, "swap", swap)

@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
-from cloudckpt import commit, keys, objects, sweep
+from cloudckpt import keys, making, objects, sweep
 from cloudckpt.commit import RunWriter
 from cloudckpt.effects import Effects
 from cloudckpt.errors import AmbiguousError, PreconditionFailedError
 from cloudckpt.format import decode_manifest
+from cloudckpt.making import Maker
 from cloudckpt.objects import Objects
 from cloudckpt.pointer import Base, Pointer
 from cloudckpt.storage.contract import Data, Storage, Token
@@ -54,13 +55,13 @@ def first_broken(
 
 @pytest.fixture(autouse=True)
 def none_rides(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(commit, "INLINE_BYTES", 0)
+    monkeypatch.setattr(making, "INLINE_BYTES", 0)
     monkeypatch.setattr(sweep, "SWEEP_KEYS", 1)
 
 
 @pytest.fixture
 def all_ride(none_rides: None, monkeypatch: Patch) -> None:
-    monkeypatch.setattr(commit, "INLINE_BYTES", 1000)
+    monkeypatch.setattr(making, "INLINE_BYTES", 1000)
     monkeypatch.setattr(objects, "RIDE_BYTES", 0)
     monkeypatch.setattr(objects, "MAX_RIDE_BYTES", 130)
 
@@ -154,14 +155,14 @@ def test_dropping_the_inline_copy_before_its_object_exists(monkeypatch: Patch) -
 
 
 def test_deleting_what_expires_before_the_commit_landed(monkeypatch: Patch) -> None:
-    right = RunWriter._next
+    right = Maker.next
 
-    async def early(self: RunWriter, manifest: Any, draft: Any) -> Any:
+    async def early(self: Maker, manifest: Any, draft: Any) -> Any:
         found = await right(self, manifest, draft)
-        await self.objects._storage.delete(sorted(manifest.keys().keys() - found.manifest.keys().keys()))
+        await self._objects._storage.delete(sorted(manifest.keys().keys() - found.manifest.keys().keys()))
         return found
 
-    monkeypatch.setattr(RunWriter, "_next", early)
+    monkeypatch.setattr(Maker, "next", early)
     assert first_broken() == "L7"
 
 
@@ -171,9 +172,9 @@ def test_saving_without_a_look_at_the_epoch(monkeypatch: Patch) -> None:
 
 
 def test_expiring_the_checkpoint_that_the_writer_started_from(monkeypatch: Patch) -> None:
-    right = commit.plan_expiry
+    right = making.plan_expiry
     monkeypatch.setattr(
-        commit,
+        making,
         "plan_expiry",
         lambda entries, **options: right(entries, **{**options, "epoch": 0}),
     )

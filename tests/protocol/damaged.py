@@ -73,6 +73,7 @@ class World:
         try:
             yield
         finally:
+            by_hand(self.store._core._sweeper.settle())  # or it would delete what is brought back
             for key in before.keys() | self.everything().keys():
                 self.write(key, before.get(key))
 

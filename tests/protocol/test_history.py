@@ -122,6 +122,22 @@ def test_the_laws_hold_after_every_save_of_a_long_run() -> None:
     assert world.seqs() == list(range(79, 0, -1))
 
 
+def test_an_object_is_put_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fold that is late sees payloads ride whose objects were put since: each was sent again."""
+
+    def fold_late(work: Any) -> Any:
+        return AtOnce(work) if "_put_behind" in work.__qualname__ else WhenAwaited(work)
+
+    monkeypatch.setattr(runner, "_spawn_aside", fold_late)
+    world = World(saves=0)
+    counted = FaultyStorage(world.inner)
+    with world.open(counted).run(RUN) as run:
+        for step in range(1, 80):
+            save(world, run, step)
+    put = [call.key for call in counted.calls if call.op == "put"]
+    assert len(put) == len(set(put)) > 79
+
+
 @pytest.mark.parametrize("rules", [Retention(keep_last=9), Retention(keep_last=2, hourly=1, min_keep=5)])
 @pytest.mark.parametrize("aside", [AtOnce], indirect=True)
 @pytest.mark.usefixtures("aside")

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from cloudckpt import commit, objects, sweep
+from cloudckpt import making, objects, sweep
 from cloudckpt.model import Entry
 from tests.protocol.scheduler import Chooser, PathChooser, RandomChooser
 from tests.protocol.stage import SMALL, Stage, collector, killer, reader, writer
@@ -44,7 +44,7 @@ SHORT_PLOTS: dict[str, Plot] = {
 }
 
 RIDES = {
-    # commit.INLINE_BYTES, objects.RIDE_BYTES, objects.MAX_RIDE_BYTES; a payload is 45 to 60 bytes
+    # making.INLINE_BYTES, objects.RIDE_BYTES, objects.MAX_RIDE_BYTES; a payload is 45 to 60 bytes
     "all ride, put behind at once": (1000, 0, 130),
     "all ride for long": (1000, 160, 200),
     "some ride": (SMALL, 0, 130),
@@ -64,7 +64,7 @@ def play(plot: Plot, chooser: Chooser, *, faults: int, patience: float = 1.0) ->
 @pytest.fixture(params=RIDES)
 def riding(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     inline, ride, most = RIDES[request.param]
-    monkeypatch.setattr(commit, "INLINE_BYTES", inline)
+    monkeypatch.setattr(making, "INLINE_BYTES", inline)
     monkeypatch.setattr(objects, "RIDE_BYTES", ride)
     monkeypatch.setattr(objects, "MAX_RIDE_BYTES", most)
     monkeypatch.setattr(sweep, "SWEEP_KEYS", 1)

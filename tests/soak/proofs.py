@@ -17,7 +17,7 @@ from typing import Any, Self
 
 import pytest
 
-from cloudckpt import commit, objects, sweep
+from cloudckpt import making, objects, sweep
 from tests.protocol.model import Model
 from tests.protocol.processes import run_program
 from tests.protocol.scheduler import RandomChooser
@@ -135,7 +135,7 @@ def _played(plot: str, ride: str, seed: int) -> Figures:
 def _riding(ride: str) -> Iterator[None]:
     inline, least, most = RIDES[ride]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(commit, "INLINE_BYTES", inline)
+        patch.setattr(making, "INLINE_BYTES", inline)
         patch.setattr(objects, "RIDE_BYTES", least)
         patch.setattr(objects, "MAX_RIDE_BYTES", most)
         patch.setattr(sweep, "SWEEP_KEYS", 1)

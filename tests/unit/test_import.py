@@ -33,9 +33,15 @@ def loaded_by(code: str, names: tuple[str, ...] = HEAVY) -> set[str]:
 
 
 UNUSED_BY_A_LOAD = (
-    *("asyncio", "concurrent.futures", "logging", "ssl", "socket", "getpass"),
+    *("asyncio", "concurrent.futures", "logging", "ssl", "socket", "getpass", "pickle"),
     *("cloudckpt.codec.encoding", "cloudckpt.codec.reading", "cloudckpt.codec.redaction"),
-    *("cloudckpt.commit", "cloudckpt.collect", "cloudckpt.curate", "cloudckpt.storage.probe"),
+    *(
+        "cloudckpt.commit",
+        "cloudckpt.drafts",
+        "cloudckpt.collect",
+        "cloudckpt.curate",
+        "cloudckpt.storage.probe",
+    ),
 )
 
 

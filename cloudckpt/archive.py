@@ -1,0 +1,355 @@
+"""Runs in one tar file, verified without a store.
+
+Owns: what is in an archive, and reading one from its beginning to its end. A member is
+named by its key in the store: a run's objects come first and its manifest after them,
+as in a store; then an index of all members, then perhaps signatures. Invariants: no
+byte passes unchecked: it is covered by the digest in a key or of a document, by the
+index, or by the one form that a tar file of ours has; damage is told with the
+member's name. docs/archives.md shows how it is used, docs/FORMAT.md what it holds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, BinaryIO
+
+from cloudckpt import keys, signing
+from cloudckpt.clock import SystemClock
+from cloudckpt.errors import CorruptCheckpointError, DataError, InvalidInputError
+from cloudckpt.examine import Examination, Problem, Verified, problem_of
+from cloudckpt.format import decode_manifest, manifest_digest
+from cloudckpt.model import Manifest, Page
+from cloudckpt.pages import Walk
+from cloudckpt.runner import drive, make_runner
+from cloudckpt.sealed import unseal
+from cloudckpt.storage.memory import MemoryStorage
+from cloudckpt.tarball import Member, TarReader
+from cloudckpt.verify import TolerantPages
+
+ARCHIVE_FORMAT = 1
+INDEX = "archive/index.json"
+SIGNATURES = "archive/signatures.json"
+
+MAX_OBJECT = 1 << 30
+"""An object is held in memory to be put into a store; ours have an eighth of this at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What the index says of a member."""
+
+    name: str
+    size: int
+    time: int
+    digest: str
+
+    def to_json(self) -> list[Any]:
+        """Return it as JSON."""
+        return [self.name, self.size, self.time, self.digest]
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedObject:
+    """An object of a run, on its way out of an archive; `data` when somebody wants it."""
+
+    key: str
+    segment: str
+    data: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedRun:
+    """A run of which all objects have passed, and what is known of it."""
+
+    manifest: Manifest
+    report: Verified
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveReport:
+    """What is known of an archive after a verification.
+
+    Attributes:
+        runs: A report for each run in it.
+        members, bytes: How many members were looked at, and their bytes.
+        signed_by: Fingerprint of the key that signed it: verified when a key was given, else as the
+            archive says; None when it is not signed.
+        problems: What is wrong, those of the runs too.
+    """
+
+    runs: tuple[Verified, ...]
+    members: int
+    bytes: int
+    signed_by: str | None
+    problems: tuple[Problem, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.problems
+
+
+def verify_archive(
+    file: BinaryIO, *, depth: int = 3, public_key: bytes | signing.PublicKey | None = None
+) -> ArchiveReport:
+    """Verify an archive, without a store or credentials. The file need not be seekable.
+
+    Args:
+        file: The archive, open for reading bytes.
+        depth: 3: every byte. 1 and 2: the documents, and that all objects are there with the right
+            length; of a file that is seekable, only these are read.
+        public_key: The archive must be signed by this key: PEM, an ``ssh-ed25519`` line, or a key
+            of `cryptography`.
+
+    Raises:
+        InvalidInputError: The key can't be used, or the file is not open for reading bytes.
+    """
+    contents = Contents(file, depth=depth, public_key=public_key)
+    runs = [item.report for item in contents if isinstance(item, ArchivedRun)]
+    problems = [problem for report in runs for problem in report.problems]
+    return ArchiveReport(
+        tuple(runs),
+        len(contents.rows),
+        sum(row.size for row in contents.rows.values()),
+        contents.signed_by,
+        (*problems, *contents.problems),
+    )
+
+
+@dataclass(slots=True)
+class _Passing:
+    """A run whose objects pass: their lengths, its pages, and what was wrong with them."""
+
+    segment: str
+    sizes: dict[str, int] = field(default_factory=dict)
+    pages: dict[str, bytes] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+
+
+class _HeldPages(TolerantPages):
+    """The history objects of a run that is examined, from memory."""
+
+    def __init__(self, run: str, held: dict[str, bytes], examination: Examination) -> None:
+        super().__init__(_nowhere, _effects, run, examination)
+        self._held = held
+
+    async def stored(self, page: Page) -> bytes:
+        """Return the bytes of a page's object."""
+        data = self._held.get(self.key(page))
+        if data is None:
+            raise CorruptCheckpointError("an object of the run's history is missing")
+        return data
+
+
+_nowhere = MemoryStorage("nothing is read here")
+_effects = make_runner(blocking=True, clock=SystemClock()).effects
+
+
+class Contents:
+    """Reads an archive once; iterates over its objects, and over a run when all of it has passed.
+
+    Args:
+        file: The archive.
+        depth: As in `verify_archive`.
+        public_key: Likewise.
+        keep: Whether objects come with their bytes.
+
+    Attributes:
+        rows: What was read, by name.
+        problems: What is wrong beside the runs' own.
+        signed_by: Fingerprint of the key that signed, or is said to have.
+    """
+
+    def __init__(
+        self,
+        file: BinaryIO,
+        *,
+        depth: int = 3,
+        public_key: bytes | signing.PublicKey | None = None,
+        keep: bool = False,
+    ) -> None:
+        if not callable(getattr(file, "read", None)) or isinstance(file.read(0), str):
+            raise InvalidInputError("an archive must be a file that is open for reading bytes")
+        self._tar = TarReader(file)
+        self._depth = depth
+        self._key = None if public_key is None else signing.public_key(public_key)
+        self._keep = keep
+        self._passing: _Passing | None = None
+        self._runs: dict[str, tuple[int, str]] = {}
+        self._index: str | None = None
+        self.rows: dict[str, Row] = {}
+        self.problems: list[Problem] = []
+        self.signed_by: str | None = None
+
+    def __iter__(self) -> Iterator[ArchivedObject | ArchivedRun]:
+        signed = False
+        try:
+            while (member := self._tar.next()) is not None:
+                if member.name in self.rows or signed or (self._index and member.name != SIGNATURES):
+                    raise _broken("a member stands where none may be", member.name)
+                if member.name == INDEX:
+                    self._end_of_run()
+                    self._check_index(self._document(member))
+                elif member.name == SIGNATURES:
+                    signed = True
+                    self._check_signatures(self._document(member))
+                else:
+                    yield self._run(member) if keys.run_segment(member.name) else self._object(member)
+            if self._index is None:
+                self._end_of_run()
+                raise _broken("the archive has no index", INDEX)
+            if self._key is not None and not signed:
+                self._say("signature", "the archive is not signed", SIGNATURES)
+        except CorruptCheckpointError as error:
+            self.problems.append(problem_of(error, error.kind or "archive", run=None, key=None))
+
+    def _say(self, kind: str, what: str, name: str) -> None:
+        self.problems.append(Problem(kind, None, None, name, what))
+
+    # ---- members
+
+    def _object(self, member: Member) -> ArchivedObject:
+        segment = member.name.split("/")[1] if member.name.startswith(keys.OBJECTS) else ""
+        if not keys.is_object_in(member.name, segment) or member.size > MAX_OBJECT:
+            raise _broken("a member does not belong in an archive", member.name)
+        passing = self._passing
+        if passing is None or passing.segment != segment:
+            self._end_of_run()
+            passing = self._passing = _Passing(segment)
+        page = keys.is_page(member.name)
+        digest = keys.object_digest(member.name)
+        data = None
+        if page or self._keep:
+            data = self._tar.read()
+            found = hashlib.sha256(data).hexdigest()
+        elif self._depth > 2:
+            found = self._hashed()
+        else:
+            self._tar.skip()
+            found = digest
+        if page and data is not None:
+            passing.pages[member.name] = data
+        elif found != digest:
+            seq = keys.object_seq(member.name)
+            what = "an object's bytes do not match the digest in its name"
+            passing.problems.append(Problem("object-bytes", None, seq, member.name, what))
+        passing.sizes[member.name] = member.size
+        self._note(member, found)
+        return ArchivedObject(member.name, segment, data)
+
+    def _hashed(self) -> str:
+        digest = hashlib.sha256()
+        for chunk in self._tar.chunks():
+            digest.update(chunk)
+        return digest.hexdigest()
+
+    def _run(self, member: Member) -> ArchivedRun:
+        segment = keys.run_segment(member.name) or ""
+        if self._passing is not None and self._passing.segment != segment:
+            self._end_of_run()
+        passing, self._passing = self._passing or _Passing(segment), None
+        data = self._document(member)
+        self._note(member, hashlib.sha256(data).hexdigest())
+        try:
+            manifest = decode_manifest(data, None)
+            if keys.manifest_key(manifest.run) != member.name:
+                raise CorruptCheckpointError("the manifest is of another run", found=manifest.run)
+        except DataError as error:
+            self.problems += passing.problems
+            raise _broken(error.message, member.name) from error
+        self._runs[manifest.run] = (manifest.seq, manifest_digest(manifest))
+        return ArchivedRun(manifest, self._examined(manifest, passing))
+
+    def _examined(self, manifest: Manifest, passing: _Passing) -> Verified:
+        examination = Examination(manifest, passing.sizes)
+        drive(_walk(manifest, passing, examination))
+        if self._depth > 2:
+            examination.read = sum(passing.sizes.values())
+        report = examination.verified(self._depth)
+        own = [replace(problem, run=manifest.run) for problem in passing.problems]
+        return replace(report, problems=(*report.problems, *own))
+
+    def _end_of_run(self) -> None:
+        """Note objects whose manifest did not come."""
+        passing, self._passing = self._passing, None
+        if passing is not None:
+            self.problems += passing.problems
+            self._say(
+                "archive", "objects of a run come without its manifest", keys.manifest_of(passing.segment)
+            )
+
+    def _document(self, member: Member) -> bytes:
+        if member.size > MAX_OBJECT:
+            raise _broken("a member is too large", member.name)
+        return self._tar.read()
+
+    def _note(self, member: Member, digest: str) -> None:
+        self.rows[member.name] = Row(member.name, member.size, member.time, digest)
+
+    # ---- the end
+
+    def _check_index(self, data: bytes) -> None:
+        self._index = hashlib.sha256(data).hexdigest()
+        try:
+            document = unseal(data)
+            if document["format"] > ARCHIVE_FORMAT:
+                raise _newer(INDEX)
+            wanted = [Row(*row) for row in document["members"]]
+        except CorruptCheckpointError as error:
+            raise _broken(error.message, INDEX) from error
+        except (KeyError, TypeError, ValueError) as error:
+            raise _broken("the index is not as we write it", INDEX) from error
+        known = {problem.key for problem in self.problems}
+        for row in wanted:
+            found = self.rows.get(row.name)
+            if found is None:
+                self._say("archive", "a member that the index names is missing", row.name)
+            elif found != row and row.name not in known:
+                self._say("archive", "a member is not what the index says", row.name)
+        names = {row.name for row in wanted}
+        for name in self.rows.keys() - names:
+            self._say("archive", "a member is not in the index", name)
+        if [row.name for row in wanted] != list(self.rows) and names == self.rows.keys():
+            self._say("archive", "the members stand in another order than in the index", INDEX)
+
+    def _check_signatures(self, data: bytes) -> None:
+        try:
+            document = unseal(data)
+            if document["format"] > ARCHIVE_FORMAT:
+                raise _newer(SIGNATURES)
+            self.signed_by = str(document["key"])
+            archive, runs = str(document["archive"]), dict(document["runs"])
+        except CorruptCheckpointError as error:
+            raise _broken(error.message, SIGNATURES) from error
+        except (KeyError, TypeError, ValueError) as error:
+            raise _broken("the signatures are not as we write them", SIGNATURES) from error
+        if self._key is None:
+            return
+        self.signed_by = signing.fingerprint(self._key)
+        if not signing.is_signed(self._key, signing.about_archive(self._index or ""), archive):
+            self._say("signature", "the archive was changed, or signed by another key", SIGNATURES)
+        for run, (seq, digest) in self._runs.items():
+            about = signing.about_run(run, seq, digest)
+            if not signing.is_signed(self._key, about, str(runs.get(run))):
+                name = keys.manifest_key(run)
+                what = "the run was changed, or signed by another key"
+                self.problems.append(Problem("signature", run, seq, name, what))
+
+
+async def _walk(manifest: Manifest, passing: _Passing, examination: Examination) -> None:
+    walk = Walk(_HeldPages(manifest.run, passing.pages, examination), manifest)
+    while (piece := await walk.next()) is not None:
+        for entry in piece.entries:
+            examination.entry(entry)
+
+
+def _broken(message: str, name: str) -> CorruptCheckpointError:
+    return CorruptCheckpointError(message, key=name, kind="archive")
+
+
+def _newer(name: str) -> CorruptCheckpointError:
+    return CorruptCheckpointError(
+        "the archive has a newer format; upgrade cloudckpt", key=name, kind="newer-format"
+    )

@@ -1,0 +1,123 @@
+"""Inside a Python agent: which of its own lines it comes to; and its end at one of them.
+
+Owns: what a gauntlet puts into an agent's interpreter. It is executed by a
+`sitecustomize` that is put in front of `PYTHONPATH` (see `machine.py`) and imports nothing
+of this package: the agent's interpreter may be another one, of Python 3.8 or newer.
+
+The agent's own lines are those of files outside of the standard library, of installed
+packages and of cloudckpt. Invariants: a line is noted before it runs, in a file that
+outlives the process; the first Python process only is looked at, those that it starts are not.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import mmap
+import os
+import signal
+import site
+import struct
+import sys
+import threading
+import time
+from typing import Any
+
+GAUNTLET = "CLOUDCKPT_GAUNTLET"
+"""Environment variable: JSON with `status` (a file of `SIZE` bytes), `lines` (a file to be written at
+the end, or null), `kill` (file, line and how many-th time, or null) and `skip` (folders)."""
+
+SIZE = 4096
+HEAD = struct.Struct("<dIH?")
+"""In the status file: time of the newest line, its number, bytes of its file's name, whether it was the end."""
+
+
+def install(folder: str) -> None:
+    """Begin to look at this process's lines; take `folder` off the path of those that it starts."""
+    plan = json.loads(os.environ.pop(GAUNTLET))
+    _leave(folder)
+    lines = Lines(plan)
+    threading.settrace(lines.trace)
+    sys.settrace(lines.trace)
+
+
+def _leave(folder: str) -> None:
+    """Let the next `sitecustomize`, if there is one, do what it would have done."""
+    rest = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path != folder]
+    os.environ["PYTHONPATH"] = os.pathsep.join(rest)
+    sys.path[:] = [path for path in sys.path if path != folder]
+    ours = sys.modules.pop("sitecustomize")
+    try:
+        import sitecustomize  # noqa: F401 - for what it does
+    except ModuleNotFoundError as error:
+        if error.name != "sitecustomize":
+            raise
+        sys.modules["sitecustomize"] = ours
+
+
+class Lines:
+    """Counts the lines of the agent's own files. `trace` is for `sys.settrace`."""
+
+    def __init__(self, plan: dict[str, Any]) -> None:
+        self._folder = os.path.realpath(os.getcwd()) + os.sep
+        folders = [os.path.dirname(os.__file__), *site.getsitepackages(), site.getusersitepackages()]
+        self._skip = tuple(os.path.realpath(each) + os.sep for each in [*folders, *plan["skip"]])
+        self._kill = tuple(plan["kill"]) if plan["kill"] else None
+        self._counts: dict[tuple[str, int], int] = {}
+        self._files: dict[str, Any] = {}
+        self._pid = os.getpid()
+        self._told = ""
+        with open(plan["status"], "r+b") as file:
+            self._status = mmap.mmap(file.fileno(), SIZE)
+        if plan["lines"]:
+            atexit.register(self._write, plan["lines"])
+
+    def trace(self, frame: Any, _event: str, _arg: Any) -> Any:
+        """Return what looks at a call's lines; None where they are not the agent's own."""
+        file = frame.f_code.co_filename
+        try:
+            return self._files[file]
+        except KeyError:
+            self._files[file] = found = self._looker(file)
+            return found
+
+    def _looker(self, file: str) -> Any:
+        name = self._name(file)
+        if name is None:
+            return None
+
+        def look(frame: Any, event: str, _arg: Any) -> Any:
+            if event == "line":
+                self._come(name, frame.f_lineno)
+            return look
+
+        return look
+
+    def _name(self, file: str) -> str | None:
+        """Return what a file of the agent's own is called: in its folder as seen from there."""
+        if file == "<string>" and "-c" in getattr(sys, "orig_argv", ()):
+            return file
+        if file.startswith("<"):
+            return None
+        path = os.path.realpath(file)
+        if path.startswith(self._skip):
+            return None
+        return path[len(self._folder) :] if path.startswith(self._folder) else path
+
+    def _come(self, name: str, line: int) -> None:
+        place = (name, line)
+        count = self._counts[place] = self._counts.get(place, 0) + 1
+        last = self._kill == (name, line, count)
+        text = name.encode("utf-8", "surrogateescape")[: SIZE - HEAD.size]
+        if name != self._told:
+            self._status[HEAD.size : HEAD.size + len(text)] = text
+            self._told = name
+        HEAD.pack_into(self._status, 0, time.monotonic(), line, len(text), last)
+        if last:
+            os.kill(0, signal.SIGKILL)  # the group: what the agent started dies with the machine
+
+    def _write(self, path: str) -> None:
+        if os.getpid() == self._pid:  # not in a fork
+            rows = [[name, line, count] for (name, line), count in self._counts.items()]
+            with open(path, "w", encoding="utf-8") as file:
+                json.dump(rows, file)

@@ -1,0 +1,121 @@
+"""A fresh store for each life, and what is in it.
+
+Owns: the stores of a gauntlet below one URL, or in a temporary folder. Invariant: only
+what lies below a prefix that this gauntlet made is ever deleted.
+"""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import cloudckpt
+from cloudckpt import keys
+from cloudckpt.codec.diffing import diff
+from cloudckpt.errors import InvalidInputError
+from cloudckpt.format import decode_manifest
+from cloudckpt.storage.engines import engine_for
+from cloudckpt.testing.driver import Client, Driver
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """A state that landed: its number in the run, the agent's own step, and the digest of its bytes."""
+
+    run: str
+    seq: int
+    step: int | None
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where lives are lived.
+
+    Attributes:
+        root: URL below which each life has a store.
+        kept: Whether it stays when the gauntlet has ended.
+        engine, storage_options: As `cloudckpt.open` takes them, for looking at it from here.
+    """
+
+    root: str
+    kept: bool
+    engine: str | None = None
+    storage_options: Mapping[str, Any] | None = None
+
+    def fresh(self, number: int) -> str:
+        """Return the URL of a life's own store, probed already: a probe is no part of a life."""
+        url = f"{self.root}/{number}"
+        with self._opened(url) as store:
+            store._core.call(store._core.prepare())
+        return url
+
+    def states(self, url: str) -> list[Saved]:
+        """Return the newest states of each run in a store, a run's oldest first."""
+        found: list[Saved] = []
+        with self._client(url) as client:
+            for key in client.keys(keys.MANIFESTS):
+                manifest = decode_manifest(client.value(key), None)
+                found += [
+                    Saved(manifest.run, entry.seq, entry.step, entry.encoded_digest)
+                    for entry in reversed(manifest.checkpoints)
+                ]
+        return found
+
+    def compared(self, one: str, other: str, run: str) -> list[str]:
+        """Return the paths at which a run's newest states in two stores differ."""
+        states = []
+        for url in (one, other):
+            with self._opened(url) as store:
+                states.append(store.run(run).load())
+        return [change.path for change in diff(*states)]
+
+    def remove(self, url: str) -> None:
+        """Delete a life's store."""
+        with self._client(url) as client:
+            found = client.keys("")
+            for start in range(0, len(found), 1000):
+                client.delete(*found[start : start + 1000])
+        if "://" not in url:
+            shutil.rmtree(url, ignore_errors=True)
+
+    def _opened(self, url: str) -> cloudckpt.Store:
+        return cloudckpt.open(url, engine=self.engine, storage_options=self.storage_options)
+
+    @contextmanager
+    def _client(self, url: str) -> Iterator[Client]:
+        with closing(Driver()) as driver:
+            make = engine_for(url, engine=self.engine, storage_options=self.storage_options)
+            with closing(Client(driver, make())) as client:
+                yield client
+
+
+@contextmanager
+def places(
+    url: str | None, *, engine: str | None = None, storage_options: Mapping[str, Any] | None = None
+) -> Iterator[Places]:
+    """Have places below a prefix of their own in a store; by default in a temporary folder.
+
+    Raises:
+        InvalidInputError: The store ends with its process.
+        UnsupportedStoreError: Nothing serves the URL.
+    """
+    if url is None:
+        folder = tempfile.mkdtemp(prefix="cloudckpt-gauntlet-")
+        try:
+            yield Places(folder, kept=False)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+        return
+    if url.startswith("memory:"):
+        raise InvalidInputError("a memory:// store ends with its process: use a folder or a bucket", url=url)
+    # A path must be whole: the agents work in other folders.
+    root = url.rstrip("/") if "://" in url else str(Path(url).absolute())
+    cloudckpt.open(root, engine=engine, storage_options=storage_options).close()
+    yield Places(f"{root}/gauntlet-{secrets.token_hex(4)}", True, engine, storage_options)
