@@ -17,13 +17,14 @@ from typing import Any, BinaryIO
 
 from cloudckpt import keys, signing
 from cloudckpt.clock import SystemClock
+from cloudckpt.entries import int_in, str_in
 from cloudckpt.errors import CorruptCheckpointError, DataError, InvalidInputError
 from cloudckpt.examine import Examination, Problem, Verified, problem_of
-from cloudckpt.format import decode_manifest, manifest_digest
+from cloudckpt.format import decode_manifest
 from cloudckpt.model import Manifest, Page
 from cloudckpt.pages import Walk
 from cloudckpt.runner import drive, make_runner
-from cloudckpt.sealed import unseal
+from cloudckpt.sealed import DIGEST, unseal
 from cloudckpt.storage.memory import MemoryStorage
 from cloudckpt.tarball import Member, TarReader
 from cloudckpt.verify import TolerantPages
@@ -49,13 +50,31 @@ class Row:
         """Return it as JSON."""
         return [self.name, self.size, self.time, self.digest]
 
+    @classmethod
+    def from_json(cls, row: list[Any]) -> Row:
+        """Return the row of its JSON.
+
+        Raises:
+            TypeError, ValueError: It is none.
+        """
+        name, size, time, digest = row
+        return cls(str_in(name), int_in(size), int_in(time), str_in(digest))
+
 
 @dataclass(frozen=True, slots=True)
 class ArchivedObject:
-    """An object of a run, on its way out of an archive; `data` when somebody wants it."""
+    """An object of a run, on its way out of an archive.
+
+    Attributes:
+        key: Its key.
+        segment: Of its run.
+        is_sound: Whether its bytes match the digest in its key, as far as they were read.
+        data: These, when somebody wants them.
+    """
 
     key: str
     segment: str
+    is_sound: bool
     data: bytes | None
 
 
@@ -179,6 +198,7 @@ class Contents:
         self._passing: _Passing | None = None
         self._runs: dict[str, tuple[int, str]] = {}
         self._index: str | None = None
+        self._told: set[str | None] = set()
         self.rows: dict[str, Row] = {}
         self.problems: list[Problem] = []
         self.signed_by: str | None = None
@@ -195,24 +215,31 @@ class Contents:
                 elif member.name == SIGNATURES:
                     signed = True
                     self._check_signatures(self._document(member))
-                else:
-                    yield self._run(member) if keys.run_segment(member.name) else self._object(member)
+                elif keys.run_segment(member.name) is None:
+                    yield self._object(member)
+                elif (run := self._run(member)) is not None:
+                    yield run
             if self._index is None:
                 self._end_of_run()
                 raise _broken("the archive has no index", INDEX)
             if self._key is not None and not signed:
                 self._say("signature", "the archive is not signed", SIGNATURES)
         except CorruptCheckpointError as error:
-            self.problems.append(problem_of(error, error.kind or "archive", run=None, key=None))
+            self._tell(problem_of(error, error.kind or "archive", run=None, key=None))
 
     def _say(self, kind: str, what: str, name: str) -> None:
-        self.problems.append(Problem(kind, None, None, name, what))
+        self._tell(Problem(kind, None, None, name, what))
+
+    def _tell(self, *problems: Problem) -> None:
+        self.problems += problems
+        self._told.update(problem.key for problem in problems)
 
     # ---- members
 
     def _object(self, member: Member) -> ArchivedObject:
         segment = member.name.split("/")[1] if member.name.startswith(keys.OBJECTS) else ""
-        if not keys.is_object_in(member.name, segment) or member.size > MAX_OBJECT:
+        known = keys.is_segment(segment) and keys.is_object_in(member.name, segment)
+        if not known or member.size > MAX_OBJECT:
             raise _broken("a member does not belong in an archive", member.name)
         passing = self._passing
         if passing is None or passing.segment != segment:
@@ -237,7 +264,7 @@ class Contents:
             passing.problems.append(Problem("object-bytes", None, seq, member.name, what))
         passing.sizes[member.name] = member.size
         self._note(member, found)
-        return ArchivedObject(member.name, segment, data)
+        return ArchivedObject(member.name, segment, found == digest, data)
 
     def _hashed(self) -> str:
         digest = hashlib.sha256()
@@ -245,7 +272,7 @@ class Contents:
             digest.update(chunk)
         return digest.hexdigest()
 
-    def _run(self, member: Member) -> ArchivedRun:
+    def _run(self, member: Member) -> ArchivedRun | None:
         segment = keys.run_segment(member.name) or ""
         if self._passing is not None and self._passing.segment != segment:
             self._end_of_run()
@@ -255,12 +282,14 @@ class Contents:
         try:
             manifest = decode_manifest(data, None)
             if keys.manifest_key(manifest.run) != member.name:
-                raise CorruptCheckpointError("the manifest is of another run", found=manifest.run)
+                raise CorruptCheckpointError("the manifest is of another run")
         except DataError as error:
-            self.problems += passing.problems
-            raise _broken(error.message, member.name) from error
-        self._runs[manifest.run] = (manifest.seq, manifest_digest(manifest))
-        return ArchivedRun(manifest, self._examined(manifest, passing))
+            self._tell(*passing.problems, problem_of(error, "manifest", run=None, key=member.name))
+            return None
+        self._runs[manifest.run] = (manifest.seq, data[DIGEST].decode())
+        report = self._examined(manifest, passing)
+        self._told.update(problem.key for problem in report.problems)
+        return ArchivedRun(manifest, report)
 
     def _examined(self, manifest: Manifest, passing: _Passing) -> Verified:
         examination = Examination(manifest, passing.sizes)
@@ -275,7 +304,7 @@ class Contents:
         """Note objects whose manifest did not come."""
         passing, self._passing = self._passing, None
         if passing is not None:
-            self.problems += passing.problems
+            self._tell(*passing.problems)
             self._say(
                 "archive", "objects of a run come without its manifest", keys.manifest_of(passing.segment)
             )
@@ -296,17 +325,16 @@ class Contents:
             document = unseal(data)
             if document["format"] > ARCHIVE_FORMAT:
                 raise _newer(INDEX)
-            wanted = [Row(*row) for row in document["members"]]
+            wanted = [Row.from_json(row) for row in document["members"]]
         except CorruptCheckpointError as error:
             raise _broken(error.message, INDEX) from error
         except (KeyError, TypeError, ValueError) as error:
             raise _broken("the index is not as we write it", INDEX) from error
-        known = {problem.key for problem in self.problems}
         for row in wanted:
             found = self.rows.get(row.name)
             if found is None:
                 self._say("archive", "a member that the index names is missing", row.name)
-            elif found != row and row.name not in known:
+            elif found != row and row.name not in self._told:
                 self._say("archive", "a member is not what the index says", row.name)
         names = {row.name for row in wanted}
         for name in self.rows.keys() - names:
@@ -335,7 +363,7 @@ class Contents:
             if not signing.is_signed(self._key, about, str(runs.get(run))):
                 name = keys.manifest_key(run)
                 what = "the run was changed, or signed by another key"
-                self.problems.append(Problem("signature", run, seq, name, what))
+                self._tell(Problem("signature", run, seq, name, what))
 
 
 async def _walk(manifest: Manifest, passing: _Passing, examination: Examination) -> None:

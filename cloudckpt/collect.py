@@ -41,10 +41,15 @@ class Collected:
 
 async def objects_of(storage: Storage, run: str) -> dict[str, int]:
     """List a run's objects: key to size. One request per 1,000."""
+    return await objects_in(storage, keys.encode_run(run))
+
+
+async def objects_in(storage: Storage, segment: str) -> dict[str, int]:
+    """List the objects of the run that has this segment, see `objects_of`."""
     found: dict[str, int] = {}
     cursor = None
     while True:
-        page = await storage.list(keys.objects_prefix(run), cursor=cursor)
+        page = await storage.list(f"{keys.OBJECTS}{segment}/", cursor=cursor)
         found.update((row.key, row.size) for row in page.rows)
         cursor = page.cursor
         if cursor is None:

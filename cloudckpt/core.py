@@ -7,6 +7,7 @@ works on an engine and a loop of its own, and never closes what the parent uses.
 from __future__ import annotations
 
 import atexit
+import importlib
 import os
 import threading
 import weakref
@@ -41,6 +42,10 @@ else:  # a load by an engine that blocks needs none of them
     settings = Late("cloudckpt.settings")
 
 T = TypeVar("T")
+
+TEST_MODE = "CLOUDCKPT_CRASH_AT"
+"""Environment variable that only `cloudckpt gauntlet` sets: the storage call at which to die, see
+`crashtest/points.py`. The one that a store reads."""
 
 EXIT_SECONDS = 10.0
 """An interpreter that ends waits no longer than this for a store that nobody closed."""
@@ -173,6 +178,8 @@ class Core:
         # Connections must be closed on their own loop, also when nobody calls `close`.
         self._dropped = weakref.finalize(self, _close_dropped, self._runner, engine)
         self._dropped.atexit = False  # see `_close_open`
+        if TEST_MODE in os.environ:  # by name: the product knows no test code
+            engine = importlib.import_module("cloudckpt.crashtest.points").wrapped(engine)
         if self._latency:
             engine = LatencyStorage(engine, self._latency, self.effects)
         self.storage: Storage = RetryingStorage(engine, self._policy, self.effects)

@@ -30,6 +30,7 @@ class Draft:
         origin: Where the state came from, when it was not saved by a step.
         expect: The seq that must be the newest.
         notes: What goes into the ledger with it.
+        status: What the run is from then on, instead of running or waiting.
     """
 
     commit: str
@@ -41,6 +42,7 @@ class Draft:
     fingerprint: Mapping[str, str] | None = None
     expect: int | None = None
     notes: tuple[Note, ...] = ()
+    status: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

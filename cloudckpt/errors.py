@@ -4,6 +4,8 @@
     ├── ConflictError            somebody else committed: reload, then decide
     │   ├── FencedError          another process is the run's writer now: stop
     │   └── StaleStateError      the state is not the run's newest: load, fork or delete
+    ├── InFlightError            an action may have happened: look whether it did, or ask
+    ├── WaitingError             the run waits for an answer: end, and resume after it
     ├── RunBusyError             somebody holds the lease: wait, or work on another run
     ├── NotFoundError (KeyError)
     │   ├── RunNotFoundError
@@ -46,6 +48,7 @@ __all__ = [
     "DataError",
     "FencedError",
     "HeldError",
+    "InFlightError",
     "InvalidInputError",
     "NotFoundError",
     "OutcomeUnknownError",
@@ -61,6 +64,7 @@ __all__ = [
     "ThrottledError",
     "UnsupportedFormatError",
     "UnsupportedStoreError",
+    "WaitingError",
 ]
 
 
@@ -112,6 +116,22 @@ class FencedError(ConflictError):
 
 class StaleStateError(ConflictError):
     """The state does not continue the run's newest checkpoint; it was not saved."""
+
+
+class InFlightError(CloudckptError):
+    """An action was begun, and nobody knows whether it happened; it was not done again."""
+
+
+class WaitingError(CloudckptError):
+    """The run waits for an answer, which is asked for in the store; this process may end.
+
+    Attributes:
+        token: What `Run.answer` takes; None when it waits for another run.
+    """
+
+    def __init__(self, message: str, *, token: str | None = None, **facts: Any) -> None:
+        super().__init__(message, token=token, **facts)
+        self.token = token
 
 
 class RunBusyError(CloudckptError):

@@ -133,6 +133,14 @@ async def forget(access: Access, *, by: str, why: str, dry_run: bool = False) ->
     versions, told = await _looker(access)
     erasure = _Erasure(access, versions)
     await (erasure.count() if dry_run else erasure.erase())
+    if await access.pointer.read() is None:
+        raise StorageError(
+            "the store deleted the newest version where an older one was named, so the run has no tombstone "
+            "any more; erase versions by the store's own tools, and use its id for nothing",
+            kind="unfit",
+            run=access.run,
+            key=keys.manifest_key(access.run),
+        )
     tomb = manifest.tombstone
     rows = sorted((row.key, row.version, row.size) for row in erasure.erased.values())
     left = tuple(erasure.kept.values())

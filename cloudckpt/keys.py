@@ -33,6 +33,7 @@ _KEPT = _MAX_SEGMENT - len(_CUT) - 64
 _SUFFIX = ".json"
 _PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789-_.")
 _WHOLE = re.compile(r"(?:[a-z0-9_.-]|![0-9a-f]{2})+")
+_CUT_SEGMENT = re.compile(r"[a-z0-9_!-][a-z0-9_.!-]*!z[0-9a-f]{64}")
 _OBJECT = re.compile(r"h?[1-9][0-9]*-[0-9a-f]{64}-[0-9a-f]+")
 
 
@@ -125,6 +126,14 @@ def cut_run(segment: str) -> str:
     return raw.encode("latin-1").decode("utf-8", "ignore") + "…"
 
 
+def is_segment(segment: str) -> bool:
+    """Whether some run has this segment."""
+    try:
+        return decode_run(segment) is not None or _CUT_SEGMENT.fullmatch(segment) is not None
+    except InvalidInputError:
+        return False
+
+
 def run_segment(key: str) -> str | None:
     """Return the run's segment of a manifest key, or None when the key is something else."""
     if not (key.startswith(MANIFESTS) and key.endswith(_SUFFIX)):
@@ -158,6 +167,11 @@ def page_name(newest: int, digest: str, attempt: str) -> str:
         attempt: Random hex, new for every try.
     """
     return f"h{newest}-{digest}-{attempt}"
+
+
+def result_name(digest: str, attempt: str) -> str:
+    """Return the name of an object that holds an action's result, see `page_key`."""
+    return f"r-{digest}-{attempt}"
 
 
 def page_key(run: str, name: str) -> str:

@@ -54,13 +54,13 @@ class End:
     Attributes:
         key: Its name in the run.
         attempt: That of its beginning.
-        result: The encoded result, when it is small; else it is in
-        extents: which were put before.
+        data: The encoded result; when it is large it is put
+        extents: into an object first, and empty here.
     """
 
     key: str
     attempt: str
-    result: bytes | None
+    data: bytes
     extents: tuple[Extent, ...] = ()
 
 
@@ -77,7 +77,12 @@ def noted(manifest: Manifest, notes: Iterable[Note], *, now: datetime) -> Manife
         old = actions.get(note.key)
         if isinstance(note, End):
             if old is not None and old.ended is None:
-                actions[note.key] = replace(old, ended=now, result=note.result, extents=note.extents)
+                actions[note.key] = replace(
+                    old,
+                    ended=now,
+                    result=None if note.extents else note.data,
+                    extents=note.extents,
+                )
         elif old is None:
             number += 1
             actions[note.key] = Action(

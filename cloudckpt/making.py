@@ -11,14 +11,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from cloudckpt import keys
 from cloudckpt.codec import Encoded
 from cloudckpt.drafts import Again, Draft, Next
 from cloudckpt.effects import Effects
 from cloudckpt.entries import entry_digest
 from cloudckpt.errors import CheckpointNotFoundError
 from cloudckpt.folding import Folding, merged, owned, ranges
-from cloudckpt.ledger import Note, noted, shortened
-from cloudckpt.model import RECENT_COMMITS, Entry, Manifest
+from cloudckpt.ledger import INLINE_RESULT_BYTES, End, Note, noted, shortened, status_of
+from cloudckpt.model import RECENT_COMMITS, Entry, Extent, Manifest
 from cloudckpt.objects import Objects
 from cloudckpt.pages import Pages, find
 from cloudckpt.retention import plan_expiry, rules_of
@@ -79,6 +80,7 @@ class Maker:
         )
         if draft.notes:
             new = await self.noted(new, draft.notes)
+        new = replace(new, status=draft.status or status_of("running", new.actions))
         new, fold = await self._folding.fold(new)
         wanted = new.keys()
         dropped = {k: n for gone in plan.dropped for k, n in owned(gone).items() if k not in wanted}
@@ -148,5 +150,16 @@ class Maker:
 
     async def noted(self, manifest: Manifest, notes: Sequence[Note]) -> Manifest:
         """Return the manifest with notes in its ledger; puts a page when that takes too much room."""
-        new = noted(manifest, notes, now=self._effects.clock.now())
+        ready = [await self._ready(note) for note in notes]
+        new = noted(manifest, ready, now=self._effects.clock.now())
         return await shortened(self._pages, new, [note.key for note in notes])
+
+    async def _ready(self, note: Note) -> Note:
+        """Put a result that is too large for the ledger."""
+        if not isinstance(note, End) or len(note.data) <= INLINE_RESULT_BYTES:
+            return note
+        digest = await self._objects.digest(memoryview(note.data))
+        name = keys.result_name(digest, self._effects.new_id())
+        extent = Extent(keys.page_key(self._run, name), 0, len(note.data), digest)
+        await self._objects.put((extent,), note.data)
+        return replace(note, data=b"", extents=(extent,))

@@ -6,17 +6,23 @@ Owns: these as methods of `Store`; each in two forms, sync and async with a lead
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Iterable, Iterator
+from typing import TYPE_CHECKING, BinaryIO
 
 from cloudckpt.core import Core
 from cloudckpt.late import Late
+from cloudckpt.twins import awaited, waits
 
 if TYPE_CHECKING:
-    from cloudckpt import examine
+    from cloudckpt import archive_export, archive_import, examine
     from cloudckpt import verify as verifying
+    from cloudckpt.archive_export import Exported
+    from cloudckpt.archive_import import Imported
     from cloudckpt.examine import Verified
+    from cloudckpt.signing import PrivateKey
 else:  # a load needs none of them
+    archive_export = Late("cloudckpt.archive_export")
+    archive_import = Late("cloudckpt.archive_import")
     examine = Late("cloudckpt.examine")
     verifying = Late("cloudckpt.verify")
 
@@ -60,3 +66,47 @@ class Proving:
         core = self._core
         depth = examine.check_depth(depth, deep=deep)
         return verifying.OverStore(core.access, core.storage, core.effects, prefix, depth)
+
+    async def _export(
+        self, runs: Iterable[str], file: BinaryIO, *, sign: bytes | PrivateKey | None = None
+    ) -> Exported:
+        """Write runs into an archive: a tar file with all that they refer to, which verifies by itself.
+
+        Reads only, and safe while writers are at work: each run is archived as it was at one point. A
+        deleted run is archived as its tombstone. See docs/archives.md.
+
+        Args:
+            runs: Their ids.
+            file: Open for writing bytes; it need not be seekable.
+            sign: An Ed25519 private key to sign it with: the bytes of a PEM file, or a key of
+                `cryptography`, which the extra `sign` installs.
+
+        Raises:
+            RunNotFoundError: There is no such run.
+            CorruptCheckpointError: A run is damaged; what was written so far is no archive.
+            InvalidInputError: No run is named, or the key can't be used.
+        """
+        core = self._core
+        return await archive_export.export(core.access, core.effects, runs, file, sign=sign)
+
+    export = waits(_export)
+    aexport = awaited(_export)
+
+    async def _import(self, file: BinaryIO, *, runs: Iterable[str] | None = None) -> tuple[Imported, ...]:
+        """Bring the runs of an archive into this store. No run that exists is changed.
+
+        Safe to call again after a failure half way: it goes on where it stopped.
+
+        Args:
+            file: The archive, open for reading bytes; it need not be seekable.
+            runs: Ids of the runs that are wanted; by default all.
+
+        Raises:
+            ConflictError: The store has a run of that id that is not what the archive has.
+            CorruptCheckpointError: The archive is damaged; names the member. Runs in front of it are whole.
+            RunNotFoundError: The archive has no such run.
+        """
+        return await archive_import.Importer(self._core, file, runs).run()
+
+    import_ = waits(_import)
+    aimport = awaited(_import)

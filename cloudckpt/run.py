@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 from cloudckpt import keys
+from cloudckpt.asking import Asking
 from cloudckpt.codec import decode
 from cloudckpt.codec.intake import Intake
 from cloudckpt.core import Core
@@ -26,6 +27,7 @@ from cloudckpt.fingerprints import OnChange, check_fingerprint, check_on_change,
 from cloudckpt.history import Which
 from cloudckpt.labels import MAX_INT, check_metadata, check_tags
 from cloudckpt.late import Late
+from cloudckpt.ledger import Past
 from cloudckpt.load import Loaded, load
 from cloudckpt.model import CheckpointInfo, Size, describe
 from cloudckpt.pointer import Base
@@ -43,7 +45,7 @@ else:  # a load needs none of them
 T = TypeVar("T")
 
 
-class Run(Curated):
+class Run(Curated, Asking):
     """One agent's durable life. Made by `Store.run`; safe from any thread.
 
     As a context manager (``with`` and ``async with``) it becomes the run's writer on
@@ -111,6 +113,8 @@ class Run(Curated):
     def _forget_writer(self) -> None:
         """Be nobody's writer: at first, and in the child after a fork."""
         self._guard = threading.Lock()
+        self._acting: set[str] = set()
+        self._past: Past | None = None
         self._writer: commit.RunWriter | None = None
 
     def _claimed(self) -> commit.RunWriter:
@@ -326,10 +330,23 @@ class Run(Curated):
         )
         return draft, taken.measured
 
+    def _draft_of(self, state: object) -> drafts.Draft:
+        return self._draft(state, None, (), None, None, explain=False)[0]
+
     async def _save(self, draft: drafts.Draft, measured: Size | None) -> CheckpointInfo:
         manifest, entry = await self._claimed().save(draft)
         info = describe(manifest, entry)
         return info if measured is None else replace(info, measured=measured)
+
+    def finish(self, state: object) -> CheckpointInfo:
+        """Save the last state, and say that the run is done: who waits for it goes on. Durable, as `save`."""
+        draft, measured = self._draft(state, None, (), None, None, explain=False)
+        return self._core.call(self._save(replace(draft, status="done"), measured))
+
+    async def afinish(self, state: object) -> CheckpointInfo:
+        """`finish`, awaited."""
+        draft, measured = self._draft(state, None, (), None, None, explain=False)
+        return await self._asave(replace(draft, status="done"), measured)
 
     # ---- the block
 

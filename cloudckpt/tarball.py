@@ -9,6 +9,7 @@ over. It knows nothing of what is in the members.
 from __future__ import annotations
 
 import io
+import re
 import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from cloudckpt.errors import CorruptCheckpointError
 BLOCK = tarfile.BLOCKSIZE
 RECORD = tarfile.RECORDSIZE
 CHUNK = 1 << 20
+_PATH = re.compile(rb"[0-9]+ path=([^\n]*)\n")
 MAX_MEMBER = 1 << 32
 """No member of ours is nearly as large."""
 
@@ -64,6 +66,7 @@ class TarReader:
         self._at = 0
         self._left = 0
         self._name: str | None = None
+        self._last: str | None = None
 
     def next(self) -> Member | None:
         """Return the next member, or None after the last; what is left of the one before is passed over.
@@ -78,16 +81,15 @@ class TarReader:
             self._end()
             return None
         info = self._parsed(raw)
-        if info.type == tarfile.XHDTYPE:
-            raw += self._read(info.size + -info.size % BLOCK, "in a member's name")
-            raw += self._read(BLOCK, "in front of a member")
-            try:
-                with tarfile.open(fileobj=io.BytesIO(raw), mode="r:") as alone:
-                    info = alone.getmembers()[0]
-            except (tarfile.TarError, IndexError) as error:
-                raise self._broken("a member's header is damaged") from error
+        if info.type == tarfile.XHDTYPE:  # a long name stands in front, as a member of its own
+            record = self._read(info.size + -info.size % BLOCK, "in a member's name")
+            last = self._read(BLOCK, "in front of a member")
+            raw += record + last
+            named = _PATH.match(record)
+            info = self._parsed(last)
+            info.name = named[1].decode("latin-1") if named else ""
         member = Member(info.name, info.size, int(info.mtime))
-        if member.size > MAX_MEMBER or header(member) != raw:
+        if member.size > MAX_MEMBER or not member.name.isascii() or header(member) != raw:
             raise self._broken("a member's header is damaged or not ours")
         self._name, self._left = member.name, member.size
         return member
@@ -130,7 +132,7 @@ class TarReader:
         fill = padding(self._at)
         if self._read(len(fill), "in the middle of a member") != fill:
             raise self._broken("there is something between two members")
-        self._name = None
+        self._name, self._last = None, self._name
 
     def _end(self) -> None:
         rest = tail(self._at - BLOCK)[BLOCK:]
@@ -142,12 +144,12 @@ class TarReader:
         while len(data) < size and (more := self._file.read(size - len(data))):
             data += more
         if len(data) < size:
-            raise self._broken(f"the archive ends {where}", offset=self._at + len(data))
+            raise self._broken(f"the archive ends {where}")
         self._at += size
         return data
 
-    def _broken(self, message: str, **facts: object) -> CorruptCheckpointError:
-        facts.setdefault("offset", max(0, self._at - BLOCK))
-        return CorruptCheckpointError(
-            f"{message}; take another copy of it", key=self._name, kind="archive", **facts
+    def _broken(self, message: str) -> CorruptCheckpointError:
+        where = f"{message}, at byte {self._at}" + (
+            "" if self._name else f", behind {self._last or 'its beginning'}"
         )
+        return CorruptCheckpointError(where, key=self._name, kind="archive")

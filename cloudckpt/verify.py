@@ -256,10 +256,4 @@ class OverStore:
 def _is_ours(key: str) -> bool:
     """Whether a key is that of a manifest, and not somebody else's file among them."""
     segment = keys.run_segment(key)
-    if segment is None:
-        return False
-    try:
-        keys.decode_run(segment)
-    except InvalidInputError:
-        return False
-    return True
+    return segment is not None and keys.is_segment(segment)

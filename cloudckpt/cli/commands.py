@@ -42,15 +42,17 @@ TOPICS: Final[dict[str, dict[str, Row]]] = {
     "Go back": {
         "rollback": Row("moves:rollback", "Make an older state the newest, as a new checkpoint."),
         "fork": Row("moves:fork", "Begin a new run from a checkpoint."),
+        "restore": Row("erasure:restore", "Ask for a checkpoint in a cold tier."),
     },
     "Clean up": {
         "retain": Row("rules:retain", "Set which checkpoints are kept, and drop the others."),
         "collect": Row("removal:collect", "Remove objects that nothing refers to."),
         "delete": Row("removal:delete", "Delete runs."),
+        "forget": Row("erasure:forget", "Erase a run for good, with a receipt."),
     },
     "Try and check": {
-        "doctor": Row("doctor:command", "Check a store: rights, conditional writes, clock, pace, settings."),
         "demo": Row("demo:command", "Kill an agent at random moments, resume it elsewhere, compare."),
+        "doctor": Row("doctor:command", "Check a store: rights, conditional writes, clock, pace, settings."),
         "completion": Row("completion:completion", "Print a script that completes commands in a shell."),
     },
 }

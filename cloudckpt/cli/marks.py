@@ -10,6 +10,7 @@ import click
 from cloudckpt.cli import names, shapes
 from cloudckpt.cli.frame import run_argument, with_output, with_store
 from cloudckpt.cli.screen import Output
+from cloudckpt.cli.words import as_json
 from cloudckpt.model import CheckpointInfo
 from cloudckpt.run import Run
 from cloudckpt.store import Store
@@ -66,7 +67,8 @@ def annotate(
     run, at = found(store, name)
     info = run.annotate(said, seq=at.seq)
     out.done(
-        f"seq={info.seq} of run {info.run!r} has the notes {dict(info.notes)!r}", shapes.checkpoint(info)
+        f"seq={info.seq} of run {info.run!r} has the notes {as_json(dict(info.notes))}",
+        shapes.checkpoint(info),
     )
 
 

@@ -44,6 +44,7 @@ def rollback(store: Store, out: Output, name: str, *, dry_run: bool, yes: bool) 
 
     def look(run: Run, point: dict[str, Any] | None) -> tuple[Run, CheckpointInfo]:
         if point is None:
+            run.summary()  # first of all the run must be there
             raise click.UsageError("name the checkpoint to go back to, such as RUN@3, RUN@best or RUN@-1")
         return run, run.find(**point)
 

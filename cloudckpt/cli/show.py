@@ -25,7 +25,10 @@ def _writer(writer: Any) -> str:
 
 
 def _tombstone(tombstone: Any) -> str:
-    return f"{when(tombstone['time'])} by {tombstone['by']} {tombstone['why']}" if tombstone else ""
+    if not tombstone:
+        return ""
+    why = f": {tombstone['why']}" if tombstone["why"] else ""
+    return f"{when(tombstone['time'])} by {tombstone['by']}{why}"
 
 
 def _origin(origin: Any) -> str:
@@ -148,9 +151,9 @@ def history(store: Store, out: Output, run: str, *, limit: int, **wanted: Any) -
         rows = found.history(**wanted, limit=limit + 1 if limit else None)
         if not rows:
             found.summary()  # raises when it is the run that is missing
-        if limit and len(rows) > limit:
-            rows.pop()
+        shown = rows[:limit] if limit else rows
+        out.rows(map(shapes.checkpoint, shown), HISTORY)
+        if len(shown) < len(rows):
             remark(f"these are the newest {limit}; --limit 0 lists all")
-        out.rows(map(shapes.checkpoint, rows), HISTORY)
 
     names.whole(store, run, look)

@@ -85,6 +85,23 @@ class Intake:
             return tags, metadata
         return self._rules.tags(tags), self._rules.metadata(metadata)
 
+    def result(self, value: object, what: str) -> bytes:
+        """Return another value that a run keeps, as bytes; redacted as a state is.
+
+        Args:
+            value: What is kept.
+            what: Names it, for the error.
+
+        Raises:
+            SerializationError: It can't be carried.
+        """
+        if self._rules is not None:
+            value = self._rules.apply(value)
+        try:
+            return encoding.encode(value, max_bytes=self._max).data
+        except SerializationError as error:
+            raise SerializationError(f"{what} can't be kept: {error.message}", paths=error.paths) from error
+
     def take(self, state: object, *, explain: bool = False) -> Taken:
         """Return the state as it is saved.
 

@@ -28,8 +28,9 @@ GAUNTLET = "CLOUDCKPT_GAUNTLET"
 the end, or null), `kill` (file, line and how many-th time, or null) and `skip` (folders)."""
 
 SIZE = 4096
-HEAD = struct.Struct("<dIH?")
-"""In the status file: time of the newest line, its number, bytes of its file's name, whether it was the end."""
+HEAD = struct.Struct("<dddIH?")
+"""In the status file: times of the first line, of the newest and of the one before; the newest's number, how
+many bytes its file's name has, and whether it was the end."""
 
 
 def install(folder: str) -> None:
@@ -67,6 +68,7 @@ class Lines:
         self._files: dict[str, Any] = {}
         self._pid = os.getpid()
         self._told = ""
+        self._first = self._before = 0.0
         with open(plan["status"], "r+b") as file:
             self._status = mmap.mmap(file.fileno(), SIZE)
         if plan["lines"]:
@@ -112,7 +114,10 @@ class Lines:
         if name != self._told:
             self._status[HEAD.size : HEAD.size + len(text)] = text
             self._told = name
-        HEAD.pack_into(self._status, 0, time.monotonic(), line, len(text), last)
+        now = time.monotonic()
+        self._first = self._first or now
+        HEAD.pack_into(self._status, 0, self._first, now, self._before, line, len(text), last)
+        self._before = now
         if last:
             os.kill(0, signal.SIGKILL)  # the group: what the agent started dies with the machine
 

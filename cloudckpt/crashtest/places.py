@@ -9,8 +9,8 @@ from __future__ import annotations
 import secrets
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,7 @@ from cloudckpt import keys
 from cloudckpt.codec.diffing import diff
 from cloudckpt.errors import InvalidInputError
 from cloudckpt.format import decode_manifest
-from cloudckpt.storage.engines import engine_for
-from cloudckpt.testing.driver import Client, Driver
+from cloudckpt.storage.contract import Storage
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,15 +57,8 @@ class Places:
 
     def states(self, url: str) -> list[Saved]:
         """Return the newest states of each run in a store, a run's oldest first."""
-        found: list[Saved] = []
-        with self._client(url) as client:
-            for key in client.keys(keys.MANIFESTS):
-                manifest = decode_manifest(client.value(key), None)
-                found += [
-                    Saved(manifest.run, entry.seq, entry.step, entry.encoded_digest)
-                    for entry in reversed(manifest.checkpoints)
-                ]
-        return found
+        with self._opened(url) as store:
+            return store._core.call(_states(store._core.storage))
 
     def compared(self, one: str, other: str, run: str) -> list[str]:
         """Return the paths at which a run's newest states in two stores differ."""
@@ -78,22 +70,43 @@ class Places:
 
     def remove(self, url: str) -> None:
         """Delete a life's store."""
-        with self._client(url) as client:
-            found = client.keys("")
-            for start in range(0, len(found), 1000):
-                client.delete(*found[start : start + 1000])
+        with self._opened(url) as store:
+            store._core.call(_remove(store._core.storage))
         if "://" not in url:
             shutil.rmtree(url, ignore_errors=True)
 
     def _opened(self, url: str) -> cloudckpt.Store:
         return cloudckpt.open(url, engine=self.engine, storage_options=self.storage_options)
 
-    @contextmanager
-    def _client(self, url: str) -> Iterator[Client]:
-        with closing(Driver()) as driver:
-            make = engine_for(url, engine=self.engine, storage_options=self.storage_options)
-            with closing(Client(driver, make())) as client:
-                yield client
+
+async def _keys(storage: Storage, prefix: str) -> AsyncIterator[list[str]]:
+    cursor = None
+    while True:
+        page = await storage.list(prefix, cursor=cursor)
+        yield [row.key for row in page.rows]
+        cursor = page.cursor
+        if cursor is None:
+            return
+
+
+async def _states(storage: Storage) -> list[Saved]:
+    found: list[Saved] = []
+    async for names in _keys(storage, keys.MANIFESTS):
+        for key in names:
+            stored = await storage.read(key)
+            if stored is not None:
+                manifest = decode_manifest(stored.data, None)
+                found += [
+                    Saved(manifest.run, entry.seq, entry.step, entry.encoded_digest)
+                    for entry in reversed(manifest.checkpoints)
+                ]
+    return found
+
+
+async def _remove(storage: Storage) -> None:
+    found = [key async for names in _keys(storage, "") for key in names]
+    for start in range(0, len(found), 1000):
+        await storage.delete(found[start : start + 1000])
 
 
 @contextmanager

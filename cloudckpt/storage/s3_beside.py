@@ -17,6 +17,7 @@ from cloudckpt.storage.placing import Placing
 from cloudckpt.storage.s3_answers import raise_answer
 from cloudckpt.storage.versions import Kept, Version, VersionPage, newest_last
 
+PAGE_ROWS = 1000
 ERASE_BATCH = 1000
 ARCHIVES = ("GLACIER", "DEEP_ARCHIVE")
 """Classes that can't be read at once; GLACIER_IR can."""
@@ -37,7 +38,9 @@ class S3Beside:
 
     async def versions(self, prefix: str, *, cursor: str | None = None) -> VersionPage:
         more = dict(zip(("KeyMarker", "VersionIdMarker"), json.loads(cursor), strict=True)) if cursor else {}
-        answer = await self._call("list_object_versions", None, Prefix=self._prefix + prefix, **more)
+        answer = await self._call(
+            "list_object_versions", None, Prefix=self._prefix + prefix, MaxKeys=PAGE_ROWS, **more
+        )
         rows = [self._version(row, marker=False) for row in answer.get("Versions", ())]
         rows += [self._version(row, marker=True) for row in answer.get("DeleteMarkers", ())]
         if not answer.get("IsTruncated"):

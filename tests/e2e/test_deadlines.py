@@ -156,15 +156,18 @@ def unreachable() -> Iterator[str]:
 
 
 @pytest.mark.usefixtures("hurried")
-@pytest.mark.parametrize(("nobody", "kind"), [(silent, "timeout"), (unreachable, "unreachable")])
+@pytest.mark.parametrize(
+    ("nobody", "kinds"), [(silent, {"timeout"}), (unreachable, {"unreachable", "timeout"})]
+)
 def test_a_store_that_never_answers_is_told_within_the_deadline(
-    place: Place, nobody: Callable[[], Any], kind: str
+    place: Place, nobody: Callable[[], Any], kinds: set[str]
 ) -> None:
+    """A slow machine may take the one for the other, where the library's clocks for both run at once."""
     with nobody() as endpoint:
         place.gate.endpoint = endpoint
         with place.open(timeout=0.6) as store, pytest.raises(StorageError) as raised, soon():
             store.run("r").save({"n": 1})
-    assert raised.value.kind == kind
+    assert raised.value.kind in kinds
 
 
 @pytest.mark.usefixtures("hurried")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 import uuid
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -16,7 +17,9 @@ import requests
 import cloudckpt
 from cloudckpt import keys
 from cloudckpt.errors import RunDeletedError
+from cloudckpt.storage import s3_beside
 from cloudckpt.store import Store
+from tests.servers import fake_gcs
 from tests.servers.base import Server
 
 RUN, WHY = "r", "a request under the law"
@@ -134,21 +137,20 @@ def test_a_legal_hold_of_the_stores_is_named(s3_server: Server, engine: str) -> 
     assert [row["Key"] for row in s3_rows(s3_server, bucket)] == [keys.manifest_key(RUN)]
 
 
-@pytest.mark.parametrize("engine", ["s3fs", "boto3"])
-def test_more_versions_than_a_page_holds(minio_server: Server, engine: str) -> None:
-    """1,100 old pointers: the listing goes on behind the first 1,000, while those are being erased."""
-    bucket, client = make_bucket(minio_server), minio_server.client()
-    options = minio_server.storage_options()
-    with cloudckpt.open(f"s3://{bucket}", storage_options=options, engine=engine) as store:
+def test_more_versions_than_a_page_holds(s3_server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The listing goes on behind its first page, whose rows are being erased."""
+    monkeypatch.setattr(s3_beside, "PAGE_ROWS", 3)
+    monkeypatch.setattr(s3_beside, "ERASE_BATCH", 2)
+    bucket, options = make_bucket(s3_server), s3_server.storage_options()
+    with cloudckpt.open(f"s3://{bucket}", storage_options=options, keep_last=1) as store:
         fill(store)
-        body = client.get_object(Bucket=bucket, Key=keys.manifest_key(RUN))["Body"].read()
-        for _ in range(1100):
-            client.put_object(Bucket=bucket, Key=keys.manifest_key(RUN), Body=body)
+        store.delete(RUN)
+        before = s3_rows(s3_server, bucket)
         receipt = store.forget(RUN, why=WHY)
+    assert len(before) > 7
     assert receipt.complete
-    assert receipt.values > 1100
-    assert receipt.erased is None, "so many are told by their digest"
-    assert len(s3_rows(minio_server, bucket)) == 1
+    assert receipt.values + receipt.markers == len(before) - 1
+    assert len(s3_rows(s3_server, bucket)) == 1
 
 
 def test_a_default_retention_of_the_bucket_is_told(minio_server: Server) -> None:
@@ -192,24 +194,32 @@ def gcs_rows(server: Server, bucket: str) -> list[dict[str, Any]]:
     ]
 
 
-def test_google_keeps_no_generation_but_the_tombstone(fake_gcs_server: Server) -> None:
+@pytest.fixture
+def newer_gcs() -> Iterator[Server]:
+    """fake-gcs-server 1.56: an older one deletes the newest generation whichever is named."""
+    if not fake_gcs.built().exists():
+        pytest.skip("no fake-gcs-server 1.56 was built here; Google's answers are scripted elsewhere")
+    server = fake_gcs.start(fake_gcs.built())
+    yield server
+    server.stop()
+
+
+def test_google_keeps_no_generation_but_the_tombstone(newer_gcs: Server) -> None:
     bucket = f"kept-{uuid.uuid4().hex[:12]}"
     body = {"name": bucket, "versioning": {"enabled": True}}
-    made = requests.post(f"{fake_gcs_server.endpoint}/storage/v1/b", json=body, timeout=10)
+    made = requests.post(f"{newer_gcs.endpoint}/storage/v1/b", json=body, timeout=10)
     assert made.ok
-    options = fake_gcs_server.storage_options()
+    options = newer_gcs.storage_options()
     with cloudckpt.open(f"gs://{bucket}", storage_options=options, keep_last=2) as store:
         fill(store)
-        before = gcs_rows(fake_gcs_server, bucket)
+        before = gcs_rows(newer_gcs, bucket)
         assert len([row for row in before if "timeDeleted" in row]) >= 4
         receipt = store.forget(RUN, why=WHY)
-    after = gcs_rows(fake_gcs_server, bucket)
-    stubborn = {(one.row.key, one.row.version) for one in receipt.left}
-    assert {(row["name"], row["generation"]) for row in after if "timeDeleted" in row} == stubborn
-    assert [row["name"] for row in after if "timeDeleted" not in row] == [keys.manifest_key(RUN)]
-    assert receipt.complete == (not stubborn)
+    after = gcs_rows(newer_gcs, bucket)
+    assert [(row["name"], "timeDeleted" in row) for row in after] == [(keys.manifest_key(RUN), False)]
+    assert receipt.complete
     assert receipt.versions == "looked at"
-    assert receipt.values >= len(before) - 1 - len(stubborn)
+    assert receipt.values == len(before)  # the tombstone is one more, and stays
 
 
 def test_azure_keeps_no_snapshot(azurite_server: Server) -> None:

@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import random
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -249,7 +250,7 @@ def test_a_store_that_lists_what_it_said_it_erased_is_not_believed() -> None:
     """An emulator answers 404 to the deletion of an older version, and goes on showing it."""
 
     class Liar(VersionedMemory):
-        async def erase(self, rows: object) -> list[object]:  # type: ignore[override]
+        async def erase(self, rows: Sequence[Version]) -> Sequence[Kept]:
             return []
 
     engine = Liar()
@@ -265,7 +266,7 @@ def test_what_was_refused_and_is_gone_counts_as_erased() -> None:
     """Of a refused deletion moto names the key and not the version; the listing tells which one stayed."""
 
     class Vague(VersionedMemory):
-        async def erase(self, rows):  # type: ignore[no-untyped-def, override]
+        async def erase(self, rows: Sequence[Version]) -> Sequence[Kept]:
             await super().erase(rows)
             return [Kept(row, "retained", "it may be this one") for row in rows]
 
@@ -274,6 +275,19 @@ def test_what_was_refused_and_is_gone_counts_as_erased() -> None:
     assert left_of(engine) == []
     assert receipt.complete
     assert receipt.values > 0
+
+
+def test_a_store_that_ignores_which_version_is_named_is_told() -> None:
+    """Fake-gcs-server 1.54 deletes the newest whatever generation is named: there goes the tombstone."""
+
+    class Careless(VersionedMemory):
+        async def erase(self, rows: Sequence[Version]) -> Sequence[Kept]:
+            await self.delete([row.key for row in rows])
+            return []
+
+    with pytest.raises(StorageError, match="no tombstone") as caught:
+        filled(Careless()).forget(RUN, why=WHY)
+    assert caught.value.kind == "unfit"
 
 
 # ---- engines that can't look

