@@ -321,13 +321,9 @@ class Contents:
 
     def _check_index(self, data: bytes) -> None:
         self._index = hashlib.sha256(data).hexdigest()
+        document = _opened(data, INDEX)
         try:
-            document = unseal(data)
-            if document["format"] > ARCHIVE_FORMAT:
-                raise _newer(INDEX)
             wanted = [Row.from_json(row) for row in document["members"]]
-        except CorruptCheckpointError as error:
-            raise _broken(error.message, INDEX) from error
         except (KeyError, TypeError, ValueError) as error:
             raise _broken("the index is not as we write it", INDEX) from error
         for row in wanted:
@@ -343,14 +339,10 @@ class Contents:
             self._say("archive", "the members stand in another order than in the index", INDEX)
 
     def _check_signatures(self, data: bytes) -> None:
+        document = _opened(data, SIGNATURES)
         try:
-            document = unseal(data)
-            if document["format"] > ARCHIVE_FORMAT:
-                raise _newer(SIGNATURES)
-            self.signed_by = str(document["key"])
-            archive, runs = str(document["archive"]), dict(document["runs"])
-        except CorruptCheckpointError as error:
-            raise _broken(error.message, SIGNATURES) from error
+            self.signed_by = str_in(document["key"])
+            archive, runs = str_in(document["archive"]), dict(document["runs"])
         except (KeyError, TypeError, ValueError) as error:
             raise _broken("the signatures are not as we write them", SIGNATURES) from error
         if self._key is None:
@@ -373,11 +365,19 @@ async def _walk(manifest: Manifest, passing: _Passing, examination: Examination)
             examination.entry(entry)
 
 
+def _opened(data: bytes, name: str) -> dict[str, Any]:
+    """Return a document of the archive itself."""
+    try:
+        document = unseal(data)
+    except CorruptCheckpointError as error:
+        raise _broken(error.message, name) from error
+    version = document.get("format")
+    if type(version) is not int:
+        raise _broken("a document lacks its format", name)
+    if version > ARCHIVE_FORMAT:
+        raise CorruptCheckpointError("the archive has a newer format", key=name, kind="newer-format")
+    return document
+
+
 def _broken(message: str, name: str) -> CorruptCheckpointError:
     return CorruptCheckpointError(message, key=name, kind="archive")
-
-
-def _newer(name: str) -> CorruptCheckpointError:
-    return CorruptCheckpointError(
-        "the archive has a newer format; upgrade cloudckpt", key=name, kind="newer-format"
-    )

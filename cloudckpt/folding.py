@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from itertools import accumulate
 
 from cloudckpt import keys
 from cloudckpt.effects import ASIDE_SECONDS, Background, Effects
@@ -75,12 +76,11 @@ class Fold:
 
 def tail(manifest: Manifest, most: int = WINDOW_LEFT) -> tuple[Entry, ...]:
     """Return the oldest of a manifest's own checkpoints, those beyond `most` bytes; never the newest."""
-    total = 0
-    for place, entry in enumerate(manifest.checkpoints):
-        total += len(entry_bytes(entry))
-        if total > most and place:
-            return manifest.checkpoints[place:]
-    return ()
+    sizes = [len(entry.cached or entry_bytes(entry)) for entry in manifest.checkpoints]
+    if sum(sizes) <= most:
+        return ()
+    beyond = (place for place, total in enumerate(accumulate(sizes)) if total > most and place)
+    return manifest.checkpoints[next(beyond, len(sizes)) :]
 
 
 def owned(entry: Entry) -> dict[str, int]:

@@ -8,6 +8,7 @@ survive; no byte is believed before its digest was checked.
 from __future__ import annotations
 
 import base64
+import functools
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -60,12 +61,15 @@ def encode_manifest(manifest: Manifest) -> bytes:
         "status": manifest.status,
         "recent": list(manifest.recent),
     }
-    riders = (
-        b'%b:"%b"' % (canonical(key), base64.b64encode(data)) for key, data in sorted(manifest.inline.items())
-    )
+    riders = (_rider(key, data) for key, data in sorted(manifest.inline.items()))
     entries = map(entry_bytes, manifest.checkpoints)
     ready = {"checkpoints": b"[%b]" % b",".join(entries), "inline": b"{%b}" % b",".join(riders)}
     return sealed(_canonical_object(fields, ready))
+
+
+@functools.lru_cache(64)  # a payload rides through several saves
+def _rider(key: str, data: bytes) -> bytes:
+    return b'%b:"%b"' % (canonical(key), base64.b64encode(data))
 
 
 def manifest_digest(manifest: Manifest) -> str:

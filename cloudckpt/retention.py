@@ -167,16 +167,18 @@ class Planner:
         self._seen = 0
         self._started = False
         self._buckets: dict[str, str] = {}
-        self._left = {name: getattr(rules, name) or 0 for name in _PERIODS}
+        self._left = {name: left for name in _PERIODS if (left := getattr(rules, name))}
+        self._asks_ages = bool(self._left) or rules.keep_within is not None
 
     def why(self, entry: Entry) -> str | None:
         """Return why the next older checkpoint is kept, or None when it expires."""
         self._seen += 1
-        # A clock that went backwards must not make an older checkpoint look the younger one.
-        self._time = min(self._time, entry.time.astimezone(UTC))
+        if self._asks_ages:
+            # A clock that went backwards must not make an older checkpoint look the younger one.
+            self._time = min(self._time, entry.time.astimezone(UTC))
         started = not self._started and entry.epoch < self._epoch
         self._started |= started
-        periods = [name for name in _PERIODS if self._is_first_of(name)]
+        periods = [name for name in self._left if self._is_first_of(name)]
         if self._seen == 1:
             return "the newest"
         hold = entry.hold or self._hold

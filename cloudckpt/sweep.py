@@ -58,7 +58,7 @@ class Sweeper:
             await self._storage.delete(batch)
         except PermissionDeniedError as error:
             # A writer's role may lack the right: collecting is another's. Credentials come back.
-            self._may_delete = not str(error.kind).startswith("denied")
+            self._may_delete = str(error.kind).startswith("credentials")
         except StorageError:
             return  # they stay, and collecting finds them
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, TypeAlias
 
 from cloudckpt.crashtest.points import WHENS
@@ -19,6 +20,10 @@ KILLS_OF_A_LIFE: Final = (1, 1, 2, 3)
 
 MOMENTS: Final = 0.25
 """How many of the kills fall at a time rather than at a line: also inside of a line that waits."""
+
+EARLY: Final = 0.1
+"""How many fall also at lines that come only before the first storage call, such as imports: nothing is
+there yet to be lost."""
 
 _GOLDEN: Final = 0.6180339887498949
 """Its multiples, less what is before the point, are spread over 0 to 1 however many there are."""
@@ -33,7 +38,7 @@ class AtLine:
     count: int
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}, time {self.count}"
+        return f"{near(self.file)}:{self.line}, time {self.count}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,17 +65,27 @@ class AtCall:
 Aim: TypeAlias = AtLine | AtTime | AtCall
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class Line:
+    """A line of the agent's own: how often it came to it, and whether also after the first storage call."""
+
+    file: str
+    number: int
+    count: int
+    late: bool
+
+
 @dataclass(frozen=True, slots=True)
 class Profile:
     """What an undisturbed run was like.
 
     Attributes:
-        lines: File, line, and how often the agent came to it; empty where that can't be seen.
+        lines: The agent's own; empty where they can't be seen.
         seconds: From its own first line to its end.
         calls: How many calls its store got.
     """
 
-    lines: tuple[tuple[str, int, int], ...]
+    lines: tuple[Line, ...]
     seconds: float
     calls: int
 
@@ -78,14 +93,16 @@ class Profile:
 def random_aims(seed: int, profile: Profile) -> Iterator[Aim]:
     """Yield the aims of a life: one for each process that is to be killed."""
     chance = random.Random(seed)
-    lines = sorted(profile.lines)
+    every = sorted(profile.lines)
+    late = [line for line in every if line.late] or every
     for n in range(chance.choice(KILLS_OF_A_LIFE)):
-        if not lines or chance.random() < MOMENTS:
+        if not every or chance.random() < MOMENTS:
             yield AtTime(chance.random() * profile.seconds)
             continue
+        lines = every if chance.random() < EARLY else late
         place = chance.random() if n else seed * _GOLDEN % 1.0
-        file, line, count = lines[int(place * len(lines))]
-        yield AtLine(file, line, chance.randint(1, count))
+        line = lines[int(place * len(lines))]
+        yield AtLine(line.file, line.number, chance.randint(1, line.count))
 
 
 def every_call(profile: Profile) -> Iterator[AtCall]:
@@ -93,3 +110,9 @@ def every_call(profile: Profile) -> Iterator[AtCall]:
     for number in range(profile.calls):
         for when in WHENS:
             yield AtCall(number, when)
+
+
+def near(file: str) -> str:
+    """Return a file's name as seen from here, where that is shorter."""
+    here = str(Path.cwd()) + "/"
+    return file.removeprefix(here)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from cloudckpt.crashtest.aims import Aim, AtCall, Profile, every_call, random_aims
+from cloudckpt.crashtest.aims import Aim, AtCall, Line, every_call, random_aims
 from cloudckpt.crashtest.lives import Lab, Life, Stay, lab
 from cloudckpt.crashtest.machine import GauntletError
 from cloudckpt.crashtest.places import Places, places
@@ -101,7 +101,7 @@ class Report:
         seconds: An undisturbed life's.
         saves: How many states that one saved, and
         calls: How many calls its store got.
-        lines: File, line and count of each line of the agent's own that it came to.
+        lines: The agent's own lines that it came to.
         wanted: How many random kills were asked for.
         lives: How many lives were killed or meant to be.
         fallen: How many kills fell at random.
@@ -116,7 +116,7 @@ class Report:
     seconds: float
     saves: int
     calls: int
-    lines: tuple[tuple[str, int, int], ...]
+    lines: tuple[Line, ...]
     wanted: int
     lives: int = 0
     fallen: int = 0
@@ -156,8 +156,7 @@ class Trial:
         self._options = options
         first, second = room.live(0), room.live(1)
         self._base, notes = _baseline(first, second, options, room.where)
-        lines, stay = room.profile_lines(first), first.stays[0]
-        self._profile = Profile(lines, stay.ended - stay.begun, stay.calls)
+        self._profile = room.profile(first)
         self._calls = (*options.calls, *(every_call(self._profile) if options.every_call else ()))
         self.total = options.kills + len(self._calls)
         self.report = Report(
@@ -166,8 +165,8 @@ class Trial:
             url=room.where.root if room.where.kept else None,
             seconds=first.seconds,
             saves=len(first.saved),
-            calls=stay.calls,
-            lines=lines,
+            calls=self._profile.calls,
+            lines=self._profile.lines,
             wanted=options.kills,
             notes=notes,
         )
@@ -199,9 +198,7 @@ class Trial:
         replay = f"--kills 0 --call {origin}" if at_call else f"--kills {max(1, len(kills))} --seed {origin}"
         result = _result(life.stays[-1], options) or ""
         found = judge(self._base, life, result, redo=options.redo, doubled=options.allow_doubled)
-        problems = [
-            replace(self._explained(problem, life), life=number, replay=replay) for problem in found
-        ]
+        problems = [replace(self._explained(problem, life), life=number, replay=replay) for problem in found]
         self.report.lives += 1
         self.report.kills += kills
         self.report.problems += problems
@@ -251,20 +248,21 @@ def run_gauntlet(command: Sequence[str], options: Options | None = None) -> Repo
         return tried.report
 
 
-def _baseline(
-    first: Life, second: Life, options: Options, where: Places
-) -> tuple[Baseline, list[str]]:
+def _baseline(first: Life, second: Life, options: Options, where: Places) -> tuple[Baseline, list[str]]:
     for stay in (first.stays[0], second.stays[0]):
         _check_end(stay, options)
     result = _result(first.stays[0], options)
     if result is None:
         raise GauntletError("the agent left no result file", file=options.result_file)
     if not first.saved:
-        raise GauntletError("the agent saved nothing in the store that CLOUDCKPT_URL names: nothing can resume")
+        raise GauntletError(
+            "the agent saved nothing in the store that CLOUDCKPT_URL names: nothing can resume"
+        )
     runs, others = sorted(by_run(first.saved)), sorted(by_run(second.saved))
     if runs != others:
         raise GauntletError(
-            "each process of the agent saves under another run id: give it one that stays", runs=[*runs, *others]
+            "each process of the agent saves under another run id: give it one that stays",
+            runs=[*runs, *others],
         )
     if result != _result(second.stays[0], options):
         raise GauntletError(

@@ -65,6 +65,7 @@ class Lines:
         self._skip = tuple(os.path.realpath(each) + os.sep for each in [*folders, *plan["skip"]])
         self._kill = tuple(plan["kill"]) if plan["kill"] else None
         self._counts: dict[tuple[str, int], int] = {}
+        self._last: dict[tuple[str, int], float] = {}
         self._files: dict[str, Any] = {}
         self._pid = os.getpid()
         self._told = ""
@@ -114,7 +115,7 @@ class Lines:
         if name != self._told:
             self._status[HEAD.size : HEAD.size + len(text)] = text
             self._told = name
-        now = time.monotonic()
+        self._last[place] = now = time.monotonic()
         self._first = self._first or now
         HEAD.pack_into(self._status, 0, self._first, now, self._before, line, len(text), last)
         self._before = now
@@ -123,6 +124,6 @@ class Lines:
 
     def _write(self, path: str) -> None:
         if os.getpid() == self._pid:  # not in a fork
-            rows = [[name, line, count] for (name, line), count in self._counts.items()]
+            rows = [[*place, count, self._last[place]] for place, count in self._counts.items()]
             with open(path, "w", encoding="utf-8") as file:
                 json.dump(rows, file)

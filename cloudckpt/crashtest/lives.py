@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from cloudckpt.crashtest import hook
-from cloudckpt.crashtest.aims import Aim, AtCall, AtLine, AtTime
+from cloudckpt.crashtest.aims import Aim, AtCall, AtLine, AtTime, Line, Profile, near
 from cloudckpt.crashtest.effects import EFFECTS, Happened, read_effects
 from cloudckpt.crashtest.machine import PACKAGE, Machine
 from cloudckpt.crashtest.places import Places, Saved
@@ -60,7 +60,7 @@ class Stay:
         begun: When its own first line was, where that is known; else when it began.
         saved: The states that landed, in order.
         lost: Seconds since the last of them, or since the start.
-        working: Whether the agent's own code has run since.
+        working: Whether the agent's own code has run since, and after the first storage call.
         effects: How many effects of the life there were at its end.
         calls: How many calls its store got.
         output: Its stdout.
@@ -150,12 +150,15 @@ class Lab:
                 break
         return Life(number, url, tuple(stays), tuple(read_effects(folder / "effects")))
 
-    def profile_lines(self, life: Life) -> tuple[tuple[str, int, int], ...]:
-        """Return file, line and count of each line that a life's first process came to."""
-        path = self.scratch / str(life.number) / "lines-0"
-        if not path.exists():
-            return ()
-        return tuple((str(name), int(line), int(count)) for name, line, count in json.loads(path.read_text()))
+    def profile(self, life: Life) -> Profile:
+        """Return what a life's first process was like."""
+        folder, stay = self.scratch / str(life.number), life.stays[0]
+        told = _text(folder / "lines-0")
+        first = min((call["at"] for call in read_calls(folder / "calls-0")), default=0.0)
+        lines = tuple(
+            Line(file, number, count, at >= first) for file, number, count, at in json.loads(told or "[]")
+        )
+        return Profile(lines, stay.ended - stay.begun, stay.calls)
 
     def _stay(
         self, url: str, folder: Path, n: int, aim: Aim | None, known: set[tuple[str, int]], *, lines: bool
@@ -202,6 +205,7 @@ class Lab:
             moment = line.time
         saved, last = _landed(log, self.where.states(url), known)
         since = max(since, last)
+        loaded = max(since, min((call["at"] for call in log), default=moment))
         return Stay(
             aim=aim,
             fell=Fell(fell_at.line, fell_at.source, _under_way(log)) if killed else None,
@@ -212,7 +216,7 @@ class Lab:
             ended=moment,
             saved=saved,
             lost=max(0.0, moment - since),
-            working=not lines or (line.before if line.last else line.time) > since,
+            working=not lines or (line.before if line.last else line.time) > loaded,
             effects=len(read_effects(folder / "effects")),
             calls=sum(call["edge"] == "begin" for call in log),
             output=output.read_text(errors="replace"),
@@ -265,7 +269,7 @@ class _Line:
 
     @property
     def place(self) -> str | None:
-        return f"{self.file}:{self.number}" if self.time else None
+        return f"{near(self.file)}:{self.number}" if self.time else None
 
 
 def _read_status(path: Path) -> _Line:

@@ -97,9 +97,7 @@ class Track:
     def places(self, saved: Sequence[Saved]) -> list[int | None]:
         """Return the place of each state in the undisturbed order: how many were saved up to it."""
         if self.steps is not None:
-            return [
-                None if one.step is None else bisect.bisect_right(self.steps, one.step) for one in saved
-            ]
+            return [None if one.step is None else bisect.bisect_right(self.steps, one.step) for one in saved]
         known = {digest: place + 1 for place, digest in self.digests.items() if digest is not None}
         return [known.get(one.digest) for one in saved]
 
@@ -129,7 +127,9 @@ def baseline(one: Life, other: Life, result: str) -> Baseline:
         tracks={run: _track(saved, others.get(run, [])) for run, saved in runs.items()},
         result=result,
         ends={
-            run: saved[-1].digest if [saved[-1].digest] == [s.digest for s in others.get(run, [])[-1:]] else None
+            run: saved[-1].digest
+            if [saved[-1].digest] == [s.digest for s in others.get(run, [])[-1:]]
+            else None
             for run, saved in runs.items()
         },
     )
@@ -155,9 +155,7 @@ def _track(saved: Sequence[Saved], other: Sequence[Saved]) -> Track:
         return Track(digests, rising, exact=[one.step for one in other] == steps)
     same = [one.digest for one in saved] == [one.digest for one in other]
     once = Counter(one.digest for one in saved)
-    found = {
-        place: one.digest if same and once[one.digest] == 1 else None for place, one in enumerate(saved)
-    }
+    found = {place: one.digest if same and once[one.digest] == 1 else None for place, one in enumerate(saved)}
     return Track(found, None, exact=same)
 
 
@@ -199,7 +197,8 @@ def _redone(base: Baseline, stays: Sequence[Stay], n: int) -> int:
     again = sum(max(0, newest - first + 1) for _, newest, first in _jumps(base, stays, n))
     ends = by_run([saved for stay in stays[: n + 1] for saved in stay.saved])
     over = all(
-        run in ends and track.places(ends[run])[-1] == len(track.digests) for run, track in base.tracks.items()
+        run in ends and track.places(ends[run])[-1] == len(track.digests)
+        for run, track in base.tracks.items()
     )
     return again + (1 if stays[n].working and not over else 0)
 

@@ -96,6 +96,7 @@ def back(call: Session) -> None:
     assert call.document("rollback", f"{RUN}@best", "--yes")["origin"]["seq"] == 3
     assert call.rows("diff", f"{RUN}@best") == []
     assert call.document("fork", f"{RUN}@2", "branch")["step"] == 2
+    assert call.document("restore", f"{RUN}@2")["ready"] is True
 
 
 def clean(call: Session) -> None:
@@ -109,6 +110,8 @@ def clean(call: Session) -> None:
     assert call.rows("delete", "branch", "--yes")[0]["run"] == "branch"
     assert call.document("show", "branch")["status"] == "deleted"
     call("cat", "branch", code=3)
+    receipt = call.document("forget", "branch", "--why", "asked for", "--yes")
+    assert (receipt["run"], receipt["complete"]) == ("branch", True)
     assert call.document("cat", RUN, "--path", "step") == 3
 
 

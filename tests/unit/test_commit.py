@@ -318,6 +318,27 @@ def test_without_the_right_to_delete_saving_goes_on(
     assert asked == 1
 
 
+def test_credentials_that_came_back_delete_again(
+    run: Run, storage: ScriptedStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That they had expired says nothing of the role's rights."""
+    really, asked = storage.delete, 0
+
+    async def expired_once(gone: Any) -> None:
+        nonlocal asked
+        asked += 1
+        if asked == 1:
+            raise PermissionDeniedError("expired", kind="credentials-expired")
+        await really(gone)
+
+    monkeypatch.setattr(sweep, "SWEEP_KEYS", 1)
+    monkeypatch.setattr(storage, "delete", expired_once)
+    for _ in range(8):
+        run.save(blob())
+    run.close()
+    assert asked > 1
+
+
 def test_a_sweep_that_fails_is_nobodys_failure(
     run: Run, storage: ScriptedStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
