@@ -279,7 +279,9 @@ class Acting:
                     action=action.key,
                 )
             data = stored.data
-        return decode(data, type_) if type_ is not None else decode(data)
+        plain = decode(data)
+        # None is what a person or a `verify` says of one that happened: it has no result to fit.
+        return plain if type_ is None or plain is None else decode(data, type_)
 
     async def _decided(self, call: _Call, found: InFlight) -> Happened | None:
         """Return what the policy says of an action in flight; None when it is to be done again."""

@@ -328,10 +328,10 @@ class Contents:
             raise _broken("the index is not as we write it", INDEX) from error
         for row in wanted:
             found = self.rows.get(row.name)
-            if found is None:
-                self._say("archive", "a member that the index names is missing", row.name)
-            elif found != row and row.name not in self._told:
-                self._say("archive", "a member is not what the index says", row.name)
+            if found == row or row.name in self._told:
+                continue
+            what = "a member that the index names is missing" if found is None else "a member was changed"
+            self._say("archive", what, row.name)
         names = {row.name for row in wanted}
         for name in self.rows.keys() - names:
             self._say("archive", "a member is not in the index", name)

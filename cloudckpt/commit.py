@@ -194,8 +194,9 @@ class RunWriter:
 
     async def settle(self) -> None:
         """Wait for what was started aside, and delete what waits for it."""
-        await self._folding.settle()
-        await self.objects.settle()
+        async with self._lock:  # a save that its caller gave up may still be under way
+            await self._folding.settle()
+            await self.objects.settle()
         await self._sweeper.settle()
 
     # ---- the base

@@ -127,9 +127,9 @@ class Objects:
             await self._make(key, data)
 
     async def _make(self, key: str, data: bytes) -> None:
-        behind = self._behind.pop(key, None)
-        if behind is not None:
-            await _ended(behind)
+        if key in self._behind:
+            await _ended(self._behind[key])
+            self._behind.pop(key, None)
         if key not in self._known:
             self._never.discard(key)
             await self._put_riding(key, data)

@@ -51,6 +51,9 @@ TOPICS: Final[dict[str, dict[str, Row]]] = {
         "forget": Row("erasure:forget", "Erase a run for good, with a receipt."),
     },
     "Try and check": {
+        "gauntlet": Row(
+            "gauntlet:command", "Kill an agent of yours at random moments, and see whether it recovers."
+        ),
         "demo": Row("demo:command", "Kill an agent at random moments, resume it elsewhere, compare."),
         "doctor": Row("doctor:command", "Check a store: rights, conditional writes, clock, pace, settings."),
         "completion": Row("completion:completion", "Print a script that completes commands in a shell."),

@@ -24,10 +24,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from cloudckpt.crashtest.effects import effect as effect
-    from cloudckpt.crashtest.gauntlet import GauntletError as GauntletError
     from cloudckpt.crashtest.gauntlet import Options as Options
     from cloudckpt.crashtest.gauntlet import Report as Report
     from cloudckpt.crashtest.gauntlet import run_gauntlet as run_gauntlet
+    from cloudckpt.crashtest.machine import GauntletError as GauntletError
 
 _HOMES = {
     "effect": "effects",

@@ -16,7 +16,7 @@ from typing import Final, TypeAlias
 from cloudckpt.crashtest.points import WHENS
 
 KILLS_OF_A_LIFE: Final = (1, 1, 2, 3)
-"""How often a life is killed, equally often. One who was resumed and is killed again has more to get wrong."""
+"""How often a life is killed, equally often: who was resumed and is killed again has more to get wrong."""
 
 MOMENTS: Final = 0.25
 """How many of the kills fall at a time rather than at a line: also inside of a line that waits."""

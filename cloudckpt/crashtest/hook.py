@@ -105,7 +105,8 @@ class Lines:
         path = os.path.realpath(file)
         if path.startswith(self._skip):
             return None
-        return path[len(self._folder) :] if path.startswith(self._folder) else path
+        inside = path.startswith(self._folder)
+        return path[len(self._folder) :] if inside else path
 
     def _come(self, name: str, line: int) -> None:
         place = (name, line)

@@ -131,4 +131,6 @@ def places(
     # A path must be whole: the agents work in other folders.
     root = url.rstrip("/") if "://" in url else str(Path(url).absolute())
     cloudckpt.open(root, engine=engine, storage_options=storage_options).close()
-    yield Places(f"{root}/gauntlet-{secrets.token_hex(4)}", True, engine, storage_options)
+    yield Places(
+        f"{root}/gauntlet-{secrets.token_hex(4)}", kept=True, engine=engine, storage_options=storage_options
+    )

@@ -10,6 +10,7 @@ that was saved on the way, by its step where steps rise and by its bytes elsewhe
 from __future__ import annotations
 
 import bisect
+import itertools
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -146,7 +147,7 @@ def by_run(saved: Sequence[Saved]) -> dict[str, list[Saved]]:
 def _track(saved: Sequence[Saved], other: Sequence[Saved]) -> Track:
     steps = [one.step for one in saved]
     rising = tuple(step for step in steps if step is not None)
-    if len(rising) == len(steps) and all(a < b for a, b in zip(rising, rising[1:], strict=False)):
+    if len(rising) == len(steps) and all(a < b for a, b in itertools.pairwise(rising)):
         there = {one.step: one.digest for one in other}
         digests = {
             step: one.digest if there.get(step) == one.digest else None

@@ -39,7 +39,7 @@ from cloudckpt.storage.gcs_answers import (
 )
 from cloudckpt.storage.gcs_beside import GCSBeside, placed
 from cloudckpt.storage.pieces import in_pieces
-from cloudckpt.storage.placing import NOWHERE, Placing
+from cloudckpt.storage.placing import NOWHERE, Placing, lock_told
 from cloudckpt.storage.retry import PATIENCE
 
 PAGE_ROWS = 1000
@@ -125,7 +125,8 @@ class GCSStorage(GCSBeside):
 
     async def put(self, key: str, data: Data) -> None:
         try:
-            await self._upload(key, data, "0", placed(self._placing))
+            with lock_told(self._placing):
+                await self._upload(key, data, "0", placed(self._placing))
         except PreconditionFailedError:
             return  # write-once: what is there was written by an earlier try
 

@@ -8,11 +8,13 @@ says itself what it sends.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from cloudckpt.clock import Clock, SystemClock
-from cloudckpt.errors import InvalidInputError, UnsupportedStoreError
+from cloudckpt.errors import InvalidInputError, StorageError, UnsupportedStoreError
 
 MODES = ("governance", "compliance")
 MOST_YEARS = 100
@@ -115,3 +117,23 @@ def check_cant(placing: Placing, *, lock: str | None = None, storage_class: str 
         raise UnsupportedStoreError(
             f"{storage_class}; leave storage_class= out", storage_class=placing.storage_class
         )
+
+
+@contextmanager
+def lock_told(placing: Placing) -> Iterator[None]:
+    """Say what a bucket lacks when it refuses a write with a lock.
+
+    Raises:
+        StorageError: With the kind ``"no-object-lock"``.
+    """
+    try:
+        yield
+    except StorageError as error:
+        if placing.lock is None or error.kind != "refused":
+            raise
+        raise StorageError(
+            "the store refuses to lock the object; the bucket needs object lock (S3), object retention (Google) "
+            "or version-level immutability (Azure), or leave lock= out",
+            kind="no-object-lock",
+            **error.facts,
+        ) from error
