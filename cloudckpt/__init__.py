@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from cloudckpt.codec import Record as Record
     from cloudckpt.codec import migration as migration
     from cloudckpt.codec import register as register
+    from cloudckpt.codec.diffing import Change as Change
     from cloudckpt.codec.redaction import Redacted as Redacted
     from cloudckpt.codec.sizes import measure as measure
     from cloudckpt.errors import *  # noqa: F403 - the tree, as listed in its __all__
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "Change": "codec.diffing",
     "Checkpoint": "state",
     "CheckpointInfo": "model",
     "Clock": "clock",

@@ -94,10 +94,13 @@ async def export(
     key = None if sign is None else signing.private_key(sign)
     writer = _Writer(file, effects)
     with each_its_own():
-        done = [await _ExportOfRun(access(run), writer).export() for run in dict.fromkeys(runs)]
+        done: dict[str, ExportedRun] = {}
+        for run in runs:
+            if run not in done:
+                done[run] = await _ExportOfRun(access(run), writer).export()
         if not done:
             raise InvalidInputError("name the runs to export")
-        return await writer.end(tuple(done), key)
+        return await writer.end(tuple(done.values()), key)
 
 
 class _Writer:

@@ -9,11 +9,13 @@ and one that was interrupted is run again.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from cloudckpt import keys
 from cloudckpt.access import Access, Edit
 from cloudckpt.curate import check_not_held
+from cloudckpt.errors import PermissionDeniedError
 from cloudckpt.format import manifest_digest
 from cloudckpt.model import Manifest, Tombstone, Writer
 from cloudckpt.pages import every_key
@@ -29,7 +31,7 @@ class Collected:
     Attributes:
         run: The run's id.
         objects: How many objects the run had in the store.
-        removed: How many of them were removed.
+        removed: How many of them were removed; what a lock of the store's keeps was not.
         bytes: Bytes of these.
     """
 
@@ -80,15 +82,33 @@ async def collect(access: Access, *, dry_run: bool = False) -> Collected:
         return Edit(manifest) if doomed and not dry_run else None  # a new nonce is all that changes
 
     await access.amend(fence, deleted=True)
-    if not dry_run:
-        await delete_all(access.storage, list(doomed))
-    return Collected(access.run, len(listed), len(doomed), sum(doomed.values()))
+    removed = doomed if dry_run else await delete_all(access.storage, doomed)
+    return Collected(access.run, len(listed), len(removed), sum(removed.values()))
 
 
-async def delete_all(storage: Storage, doomed: list[str]) -> None:
-    """Delete keys, many at a time."""
-    for start in range(0, len(doomed), DELETES_AT_ONCE):
-        await storage.delete(doomed[start : start + DELETES_AT_ONCE])
+async def delete_all(storage: Storage, doomed: Mapping[str, int]) -> dict[str, int]:
+    """Delete keys, many at a time; return those that went, which are not what a lock or a policy keeps.
+
+    Raises:
+        PermissionDeniedError: Deleting at all is denied.
+    """
+    gone = dict(doomed)
+    every = list(doomed)
+    for start in range(0, len(every), DELETES_AT_ONCE):
+        batch = every[start : start + DELETES_AT_ONCE]
+        try:
+            await storage.delete(batch)
+        except PermissionDeniedError as error:
+            if error.kind != "retained":
+                raise
+            for key in batch:  # one that is kept must not keep the others
+                try:
+                    await storage.delete([key])
+                except PermissionDeniedError as error:
+                    if error.kind != "retained":
+                        raise
+                    del gone[key]
+    return gone
 
 
 async def delete_run(
@@ -111,9 +131,8 @@ async def delete_run(
     """
     manifest = await bury(access, by=by, why=why, dry_run=dry_run)
     listed = await objects_of(access.storage, access.run)
-    if not dry_run:
-        await delete_all(access.storage, list(listed))
-    return manifest, Collected(access.run, len(listed), len(listed), sum(listed.values()))
+    removed = listed if dry_run else await delete_all(access.storage, listed)
+    return manifest, Collected(access.run, len(listed), len(removed), sum(removed.values()))
 
 
 async def bury(access: Access, *, by: str, why: str = "", dry_run: bool = False) -> Manifest:

@@ -257,7 +257,7 @@ class Curated(Looking):
 
     # ---- damage
 
-    async def _verify(self, *, depth: int = 1, deep: bool = False) -> Verified:
+    async def _verify(self, *, depth: int = 2, deep: bool = False) -> Verified:
         """Say what of this run is damaged or missing. Reads only, and safe while a writer is at work.
 
         Args:

@@ -33,7 +33,7 @@ class Proving:
     url: str
     _core: Core
 
-    def verify(self, prefix: str = "", *, depth: int = 1, deep: bool = False) -> Iterator[Verified]:
+    def verify(self, prefix: str = "", *, depth: int = 2, deep: bool = False) -> Iterator[Verified]:
         """Iterate over reports on the runs whose id starts with `prefix`: what is damaged or missing.
 
         Reads only, and safe while writers are at work. A damaged run is reported like any other.
@@ -54,7 +54,7 @@ class Proving:
             yield from found
 
     async def averify(
-        self, prefix: str = "", *, depth: int = 1, deep: bool = False
+        self, prefix: str = "", *, depth: int = 2, deep: bool = False
     ) -> AsyncIterator[Verified]:
         """`verify`, for ``async for``."""
         over = self._over(prefix, depth, deep=deep)

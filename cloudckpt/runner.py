@@ -241,15 +241,32 @@ _callers = _Pool(64, "cloudckpt-call")  # asyncio's own are few, and serve the c
 
 
 class _Aside:
+    """Work for a thread of the pool, or for the first who waits for it before a thread has begun.
+
+    Work may start more work and wait for it. If that could only wait for a free thread, as many such
+    works as there are threads would wait for each other for good.
+    """
+
     def __init__(self, work: Coroutine[Any, Any, Any]) -> None:
-        # With the caller's context, as a task has it: the deadline is in it.
-        self._future = _aside.submit(copy_context().run, drive, work)
+        self._work = work
+        self._context = copy_context()  # as a task has it: the deadline is in it
+        self._begun = threading.Lock()  # taken by who does it, and never given back
+        self._ended: futures.Future[Any] = futures.Future()
+        _aside.submit(self._do)
+
+    def _do(self) -> None:
+        if self._begun.acquire(blocking=False):
+            try:
+                self._ended.set_result(self._context.run(drive, self._work))
+            except BaseException as error:  # noqa: BLE001 - as a pool does: raised to who waits
+                self._ended.set_exception(error)
 
     def done(self) -> bool:
-        return self._future.done()
+        return self._ended.done()
 
     async def wait(self) -> Any:
-        return self._future.result()
+        pass
+        return self._ended.result()
 
 
 class _ThreadLock(AbstractAsyncContextManager[None]):

@@ -2,6 +2,10 @@
 
 Owns: the table of the commands. Invariant: `cloudckpt --help` imports none of them, so
 what it says of each is in the table; a test holds it to what the command says itself.
+
+A new command is a row here, a function in a module of its topic, a section in docs/cli.md
+whose output is written by ``python -m tests.docs.console``, and a call in
+tests/e2e/test_cli_stores.py.
 """
 
 from __future__ import annotations
@@ -49,6 +53,12 @@ TOPICS: Final[dict[str, dict[str, Row]]] = {
         "collect": Row("removal:collect", "Remove objects that nothing refers to."),
         "delete": Row("removal:delete", "Delete runs."),
         "forget": Row("erasure:forget", "Erase a run for good, with a receipt."),
+    },
+    "Prove and archive": {
+        "verify": Row("checks:verify", "Find what is damaged or missing."),
+        "repair": Row("checks:repair", "Make a damaged run go on."),
+        "export": Row("archives:export", "Write runs into an archive."),
+        "import": Row("archives:import_", "Bring the runs of an archive into the store."),
     },
     "Try and check": {
         "gauntlet": Row(

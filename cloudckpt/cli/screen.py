@@ -21,6 +21,9 @@ from cloudckpt.cli.words import as_json, shown
 
 Document: TypeAlias = Mapping[str, Any]
 
+MOST_COLOURED: Final = 200_000
+"""Characters of a document from which on colours take longer than reading it."""
+
 NOTHING: Final = "-"
 """What a pipe gets for a value that is not there."""
 
@@ -110,7 +113,7 @@ class Output:
     def document(self, document: Any) -> None:
         """Print one JSON document."""
         text = as_json(document, indent=2)
-        if self.pretty:
+        if self.pretty and len(text) <= MOST_COLOURED:
             from rich.console import Console
             from rich.json import JSON
 

@@ -67,7 +67,7 @@ def watch(store: Store, out: Output, run: str, *, interval: float, once: bool) -
 def _follow(run: Run, out: Output, interval: float, *, once: bool) -> None:
     looks = _looks(run, interval, once=once)
     try:
-        if out.pretty and not once:
+        if out.pretty:
             _live(looks)
             return
         last: list[Any] = []

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 import cloudckpt
-from cloudckpt.errors import CloudckptError
+from cloudckpt.errors import InvalidInputError
 
 PACKAGE: Final = Path(cloudckpt.__file__).parent
 
@@ -35,8 +35,8 @@ _KEPT: Final = {
 """What another machine would have too, and is found by HOME: credentials, and the interpreter."""
 
 
-class GauntletError(CloudckptError):
-    """An agent could not be tried: it fails, hangs or saves nothing without any kill."""
+class GauntletError(InvalidInputError):
+    """The agent that was named can't be tried: it fails, hangs or saves nothing without any kill."""
 
 
 class Machine:

@@ -132,8 +132,8 @@ def lock_told(placing: Placing) -> Iterator[None]:
         if placing.lock is None or error.kind != "refused":
             raise
         raise StorageError(
-            "the store refuses to lock the object; the bucket needs object lock (S3), object retention (Google) "
-            "or version-level immutability (Azure), or leave lock= out",
+            "the store refuses to lock the object; the bucket needs object lock (S3), object retention "
+            "(Google) or version-level immutability (Azure), or leave lock= out",
             kind="no-object-lock",
             **error.facts,
         ) from error

@@ -15,6 +15,7 @@ import socket
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -115,8 +116,9 @@ def _lab(clock: Clock) -> Lab:
 
 
 def played(page: str) -> Iterator[tuple[str, str]]:
-    """Yield each block of a page as it stands, and as it is when it is played."""
-    with pytest.MonkeyPatch.context() as patch:
+    """Yield each block of a page as it stands, and as it is when it is played, in a folder of its own."""
+    with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
         world = World(patch)
         for found in _BLOCK.finditer(page):
             yield found["text"], world.play(found["how"], found["text"])

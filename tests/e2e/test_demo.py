@@ -147,7 +147,7 @@ def test_the_command_line_says_what_it_can_do(tmp_path: Path) -> None:
     for option in ("--kills", "--seed", "--modules", "--json", "[URL]"):
         assert option in run(*CLI, "demo", "--help", tmp=tmp_path).stdout
     unknown = run(*CLI, "dmo", tmp=tmp_path)
-    assert (unknown.returncode, "No such command 'dmo'" in unknown.stderr) == (2, True)
+    assert (unknown.returncode, "no such command 'dmo'; did you mean 'demo'?" in unknown.stderr) == (2, True)
 
 
 @pytest.mark.parametrize("missing", ["click", "rich"])

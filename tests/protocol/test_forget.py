@@ -360,6 +360,38 @@ def test_versions_are_reached_through_the_latency_wrapper() -> None:
     assert left_of(engine) == []
 
 
+# ---- what a lock keeps from collecting
+
+
+class Locking(MemoryStorage):
+    """A store without versions whose objects can be locked, as Google's and Azure's can."""
+
+    locked: frozenset[str] = frozenset()
+
+    async def delete(self, keys: Sequence[str]) -> None:
+        for key in keys:
+            if key in self.locked:
+                raise PermissionDeniedError("a retention policy forbids it", kind="retained")
+            await super().delete([key])
+
+
+def test_collecting_and_deleting_go_around_what_a_lock_keeps() -> None:
+    """One locked object at the front must not keep all the others for its time."""
+    engine = Locking("locking")
+    store = filled(engine)
+    prefix = keys.objects_prefix(RUN)
+    strays = [f"{prefix}0-{n:064x}-{n:016x}" for n in range(3)]
+    for key in strays:
+        by_hand(engine.put(key, b"left by a crash"))
+    engine.locked = frozenset(strays[:1])
+    done = store.collect(RUN)
+    assert (done.removed, done.bytes) == (2, 2 * len(b"left by a crash"))
+    assert store.run(RUN).load() == {"step": 5, "image": SECRET}
+    removed = store.delete(RUN)
+    assert [row.key for row in by_hand(engine.list(prefix)).rows] == strays[:1]
+    assert removed.removed == removed.objects - 1
+
+
 # ---- a crash anywhere
 
 

@@ -278,7 +278,21 @@ def test_a_ledger_of_any_length(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> 
         assert run.once("large", lambda: None) == large
         assert [run.once(f"k{n}", lambda: None) for n in range(150)] == list(range(150))
         run.rollback(seq=1)
+    with shop.run() as run:
         assert run.once("k3", lambda: None) == 3, "what has happened is not undone"
+
+
+def test_one_in_flight_stays_in_the_manifest(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many come after it: a look at the run shows it without reading its past."""
+    monkeypatch.setattr(ledger, "WINDOW_BYTES", 3000)
+    monkeypatch.setattr(ledger, "WINDOW_LEFT", 1000)
+    died(shop)
+    with shop.run() as run:
+        for n in range(40):
+            run.once(f"k{n}", lambda: None)
+        assert [one.key for one in run.in_flight()] == ["pay-7"]
+        with pytest.raises(InFlightError):
+            run.once("pay-7", shop.charge, 7)
 
 
 def test_an_action_costs_two_small_commits_and_nothing_else(shop: Shop) -> None:

@@ -150,6 +150,23 @@ def test_an_error_side_by_side_is_raised_when_nothing_runs_any_more(runner: Runn
     assert sorted(ended) == [1, 2, 3], "the first four ended, the others never began"
 
 
+def test_work_aside_that_waits_for_more_of_it_needs_no_free_thread() -> None:
+    """`verify` looks at runs side by side, and at the payloads of each: on a folder it waited for good."""
+    runner = make_runner(blocking=True, clock=SystemClock())
+    all_busy = threading.Barrier(8, timeout=20)  # as many as there are threads
+
+    async def inner() -> list[int]:
+        all_busy.wait()
+        return await gather(runner.effects, [answer, answer], width=2)
+
+    ended: list[Any] = []
+    work = gather(runner.effects, [inner] * 8, width=8)
+    thread = threading.Thread(target=lambda: ended.append(runner.call(work)), daemon=True)
+    thread.start()
+    thread.join(30)
+    assert ended == [[[42, 42]] * 8]
+
+
 def test_a_blocking_engine_that_suspends_is_told_so() -> None:
     async def suspends() -> None:
         await asyncio.sleep(0)

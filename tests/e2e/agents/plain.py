@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import dataclass, field
 
 import cloudckpt
 from cloudckpt.crashtest import effect
 
-INVOICES = (12, 30, 7, 51, 18)
+INVOICES = (12, 30, 7, 51, 18)[: int(sys.argv[1]) if len(sys.argv) > 1 else 5]
 
 
 @dataclass
