@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
 
-.PHONY: help demo test lint teeth soak bench clean
+.PHONY: help demo test lint teeth soak gauntlet bench clean
 
 help:
 	@echo "make demo    an agent is killed in mid-run, many times, and resumed (ARGS='s3://... --kills 20')"
@@ -14,6 +14,7 @@ help:
 	@echo "make lint    linters and types only"
 	@echo "make teeth   wrong variants of the product, each caught by a test"
 	@echo "make soak    the random parts of the tests, for long (ARGS='histories --seconds 3600 --seed 7')"
+	@echo "make gauntlet  agents killed at random and at every storage call, over a thousand times (ARGS='plain --kills 50')"
 	@echo "make bench   ratios of time, requests and bytes (ARGS='wire file')"
 	@echo "make clean   remove the virtual environments and caches"
 
@@ -50,6 +51,9 @@ teeth: $(VENV)/.dev
 
 soak: $(VENV)/.dev
 	$(BIN)/python -m tests.soak $(ARGS)
+
+gauntlet: $(VENV)/.dev
+	$(BIN)/python -m tests.e2e.agents $(ARGS)
 
 $(VENV)/.bench: $(VENV)/.dev
 	$(BIN)/uv pip install --quiet --python $(BIN)/python -e '.[bench,dev]'

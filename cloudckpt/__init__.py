@@ -18,6 +18,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from cloudckpt.archive import verify_archive as verify_archive
     from cloudckpt.clock import Clock as Clock
     from cloudckpt.codec import Record as Record
     from cloudckpt.codec import migration as migration
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
     from cloudckpt.model import CheckpointInfo as CheckpointInfo
     from cloudckpt.model import RunInfo as RunInfo
     from cloudckpt.model import Size as Size
+    from cloudckpt.pending import Pending as Pending
+    from cloudckpt.progress import Progress as Progress
+    from cloudckpt.progress import progress_bar as progress_bar
     from cloudckpt.retention import Retention as Retention
     from cloudckpt.run import Run as Run
     from cloudckpt.state import Checkpoint as Checkpoint
@@ -43,10 +47,12 @@ _HOMES = {
     "Checkpoint": "state",
     "CheckpointInfo": "model",
     "Clock": "clock",
+    "Progress": "progress",
     "Record": "codec",
     "Redacted": "codec.redaction",
     "Run": "run",
     "Retention": "retention",
+    "Pending": "pending",
     "RunInfo": "model",
     "Size": "model",
     "Store": "store",
@@ -54,7 +60,9 @@ _HOMES = {
     "measure": "codec.sizes",
     "migration": "codec",
     "open": "store",
+    "progress_bar": "progress",
     "register": "codec",
+    "verify_archive": "archive",
 }
 
 

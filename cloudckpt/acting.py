@@ -16,21 +16,26 @@ from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from datetime import datetime
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_type_hints, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
-from cloudckpt import keys
 from cloudckpt.access import Access
+from cloudckpt.calls import idempotency_key, key_of, parameters_of, type_of
 from cloudckpt.codec import decode
 from cloudckpt.core import Core
 from cloudckpt.errors import CorruptCheckpointError, InFlightError, InvalidInputError
+from cloudckpt.hooks import tell
 from cloudckpt.keys import check_text
-from cloudckpt.ledger import Begin, End, Past
+from cloudckpt.late import Late
+from cloudckpt.ledger import ActionInfo, Begin, End, Past, action_info, newest_actions
 from cloudckpt.model import Action, Manifest
 from cloudckpt.twins import awaited, waits
 
 if TYPE_CHECKING:
+    from cloudckpt import events
     from cloudckpt.codec.intake import Intake
     from cloudckpt.commit import RunWriter
+else:  # made for those who listen only
+    events = Late("cloudckpt.events")
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -216,14 +221,14 @@ class Acting:
 
             @wraps(fn)
             async def acall(*args: Any, **kwargs: Any) -> Any:
-                name = _key_of(fn, key, args, kwargs)
+                name = key_of(fn, key, args, kwargs)
                 return await self.aonce(name, fn, *args, policy=policy, verify=verify, **kwargs)
 
             return acall
 
         @wraps(fn)
         def call(*args: Any, **kwargs: Any) -> Any:
-            name = _key_of(fn, key, args, kwargs)
+            name = key_of(fn, key, args, kwargs)
             return self.once(name, fn, *args, policy=policy, verify=verify, **kwargs)
 
         return call
@@ -236,6 +241,26 @@ class Acting:
 
     in_flight = waits(_in_flight)
     ain_flight = awaited(_in_flight)
+
+    async def _actions(self, *, limit: int | None = None) -> list[ActionInfo]:
+        """Return what the run's ledger holds, newest first. Older ones cost a request per page of them.
+
+        Args:
+            limit: At most so many; no page is read that holds none of them.
+
+        Raises:
+            RunNotFoundError: There is no such run.
+        """
+        if limit is not None and (type(limit) is not int or limit < 1):
+            raise InvalidInputError("limit must be a whole number from 1, or None for all", got=limit)
+
+        async def read(manifest: Manifest) -> list[Action]:
+            return await newest_actions(self.access.pages, manifest, limit=limit)
+
+        return [action_info(self.id, action) for action in await self.access.reading(read)]
+
+    actions = waits(_actions)
+    aactions = awaited(_actions)
 
     # ---- the steps of one
 
@@ -255,7 +280,7 @@ class Acting:
         call.attempt = action.attempt
         if action.ended is None:
             return _in_flight(self.id, action)
-        call.known = True
+        call.known = call.recorded = True
         return Happened(await self._result(action, call.type))
 
     async def _action(self, manifest: Manifest, key: str) -> Action | None:
@@ -330,10 +355,11 @@ class _Call:
         self.key = check_text(key, "key")
         self.policy = policy
         self.digest = _digest(run, args, kwargs)
-        self.type = _type_of(fn)
+        self.type = type_of(fn)
         self.attempt = ""
-        self.known = False
-        takes = "idempotency_key" in _parameters(fn) and "idempotency_key" not in kwargs
+        self.known = False  # whether its result is recorded
+        self.recorded = False  # whether it was before this call
+        takes = "idempotency_key" in parameters_of(fn) and "idempotency_key" not in kwargs
         self.extra = {"idempotency_key": idempotency_key(run.id, key)} if takes else {}
 
     def __enter__(self) -> None:
@@ -341,14 +367,11 @@ class _Call:
             if self.key in self.run._acting:
                 raise InvalidInputError("another thread or task is doing this action now", key=self.key)
             self.run._acting.add(self.key)
+        tell(lambda: events.Acting(self.run.id, self.key, self))
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
         self.run._acting.discard(self.key)
-
-
-def idempotency_key(run: str, key: str) -> str:
-    """Return what an action's function hands on: 32 hex digits, by the run's id and the action's key."""
-    return hashlib.sha256(f"{keys.encode_run(run)}\n{key}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
+        tell(lambda: events.Acted(self.run.id, self.key, self, known=self.recorded, error=error))
 
 
 def _in_flight(run: str, action: Action) -> InFlight:
@@ -359,35 +382,6 @@ def _in_flight(run: str, action: Action) -> InFlight:
 def _digest(run: Acting, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
     data = run._intake.result([list(args), dict(sorted(kwargs.items()))], "the arguments of an action")
     return hashlib.sha256(data).hexdigest()
-
-
-def _parameters(fn: Any) -> Any:
-    try:
-        return inspect.signature(fn).parameters
-    except (TypeError, ValueError):  # some built-in functions have none
-        return ()
-
-
-def _type_of(fn: Any) -> Any:
-    """Return the hint of what a function returns, so that a recorded result comes back as that; or None."""
-    try:
-        hint = get_type_hints(fn).get("return")
-    except (NameError, TypeError, AttributeError):  # a hint that can't be looked up is as good as none
-        return None
-    return None if hint in (Any, type(None)) or isinstance(hint, TypeVar) else hint
-
-
-def _key_of(fn: Any, key: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-    if callable(key):
-        return str(key(*args, **kwargs))
-    if isinstance(key, str):
-        bound = inspect.signature(fn).bind_partial(*args, **kwargs)
-        bound.apply_defaults()
-        return key.format(**bound.arguments)
-    from cloudckpt.codec import encode
-
-    digest = encode([list(args), dict(sorted(kwargs.items()))]).encoded_digest
-    return f"{fn.__module__}.{fn.__qualname__}:{digest[:16]}"
 
 
 async def _value(value: Any) -> Any:

@@ -22,7 +22,6 @@ from cloudckpt.errors import CorruptCheckpointError, DataError, InvalidInputErro
 from cloudckpt.examine import Examination, Problem, Verified, problem_of
 from cloudckpt.format import decode_manifest
 from cloudckpt.model import Manifest, Page
-from cloudckpt.pages import Walk
 from cloudckpt.runner import drive, make_runner
 from cloudckpt.sealed import DIGEST, unseal
 from cloudckpt.storage.memory import MemoryStorage
@@ -259,9 +258,10 @@ class Contents:
         if page and data is not None:
             passing.pages[member.name] = data
         elif found != digest:
-            seq = keys.object_seq(member.name)
             what = "an object's bytes do not match the digest in its name"
-            passing.problems.append(Problem("object-bytes", None, seq, member.name, what))
+            result = keys.is_result(member.name)
+            kind, seq = ("result", None) if result else ("object-bytes", keys.object_seq(member.name))
+            passing.problems.append(Problem(kind, None, seq, member.name, what))
         passing.sizes[member.name] = member.size
         self._note(member, found)
         return ArchivedObject(member.name, segment, found == digest, data)
@@ -359,10 +359,11 @@ class Contents:
 
 
 async def _walk(manifest: Manifest, passing: _Passing, examination: Examination) -> None:
-    walk = Walk(_HeldPages(manifest.run, passing.pages, examination), manifest)
-    while (piece := await walk.next()) is not None:
-        for entry in piece.entries:
-            examination.entry(entry)
+    pages = _HeldPages(manifest.run, passing.pages, examination)
+    async for _ in pages.checkpoints(manifest, ahead=1):
+        pass
+    async for _ in pages.ledger(manifest, ahead=1):
+        pass
 
 
 def _opened(data: bytes, name: str) -> dict[str, Any]:

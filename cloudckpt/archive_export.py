@@ -10,12 +10,12 @@ ones, are in memory. It does not repair: damage ends it, with advice.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import BinaryIO
+from typing import BinaryIO, TypeAlias
 
 from cloudckpt import keys, signing
 from cloudckpt.access import REREADS, Access
@@ -23,13 +23,16 @@ from cloudckpt.archive import ARCHIVE_FORMAT, INDEX, SIGNATURES, Row
 from cloudckpt.effects import Effects, gather, sha256
 from cloudckpt.errors import CorruptCheckpointError, DataError, InvalidInputError
 from cloudckpt.format import decode_manifest
-from cloudckpt.model import Entry, Manifest, Page
-from cloudckpt.pages import READS_AT_ONCE, Pages, Walk
+from cloudckpt.model import Action, Extent, Manifest, Page
+from cloudckpt.pages import READS_AT_ONCE, Pages, Walk, ledger_pages
 from cloudckpt.sealed import DIGEST, seal
 from cloudckpt.storage.contract import Stored
 from cloudckpt.storage.retry import each_its_own
 from cloudckpt.tarball import Member, header, padding, tail
 from cloudckpt.verify import PAYLOADS_AT_ONCE, in_batches
+
+Referred: TypeAlias = tuple[Extent, datetime, int | None]
+"""Where bytes are, the time of who refers to them, and its seq if it is a checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,51 +204,70 @@ class _ExportOfRun:
 
     async def _all(self, data: bytes, manifest: Manifest) -> ExportedRun:
         pages = _StoredPages(self._access)
-        walk = Walk(pages, manifest, ahead=READS_AT_ONCE)
-        seen = count = 0
-        while (piece := await walk.next()) is not None:
-            for page in walk.seen[seen:]:
-                await self._add(pages.key(page), pages.held.pop(page.name), page.until)
-            seen = len(walk.seen)
-            count += len(piece.entries)
-            for batch in in_batches(self._wanted(manifest, piece.entries), lambda one: one[1]):
-                reads = [partial(self._object, entry, key) for key, _, entry in batch]
-                found = await gather(self._access.effects, reads, width=PAYLOADS_AT_ONCE)
-                for (key, _, entry), payload in zip(batch, found, strict=True):
-                    await self._add(key, payload, entry.time)
+        count = await self._checkpoints(pages, manifest)
+        await self._ledger(pages, manifest)
         time = manifest.head.time if manifest.head else manifest.writer.since
         await self._writer.add(keys.manifest_key(manifest.run), data, _seconds(time))
         return ExportedRun(manifest.run, manifest.seq, count, data[DIGEST].decode())
 
-    def _wanted(self, manifest: Manifest, entries: Iterable[Entry]) -> Iterator[tuple[str, int, Entry]]:
-        """Yield key and length of the objects that checkpoints refer to and that were not written yet."""
-        now: set[str] = set()
-        for entry in entries:
-            for extent in entry.extents:
-                if extent.key in manifest.inline or extent.key in now or self._writer.has(extent.key):
-                    continue
-                now.add(extent.key)
-                yield extent.key, extent.offset + extent.length, entry
+    async def _checkpoints(self, pages: _StoredPages, manifest: Manifest) -> int:
+        walk = Walk(pages, manifest, ahead=READS_AT_ONCE)
+        seen = count = 0
+        while (piece := await walk.next()) is not None:
+            await self._pages(pages, walk.seen[seen:])
+            seen = len(walk.seen)
+            count += len(piece.entries)
+            extents = ((x, entry.time, entry.seq) for entry in piece.entries for x in entry.extents)
+            await self._objects(extents, manifest.inline)
+        return count
+
+    async def _ledger(self, pages: _StoredPages, manifest: Manifest) -> None:
+        leaves, branches = await ledger_pages(pages, manifest)
+        await self._pages(pages, branches)
+        await self._results(manifest.actions)
+        for start in range(0, len(leaves), READS_AT_ONCE):
+            some = leaves[start : start + READS_AT_ONCE]
+            found = await gather(
+                self._access.effects, [partial(pages.actions, page) for page in some], width=READS_AT_ONCE
+            )
+            await self._pages(pages, some)
+            for actions in found:
+                await self._results(actions)
+
+    async def _results(self, actions: Iterable[Action]) -> None:
+        await self._objects(((x, action.begun, None) for action in actions for x in action.extents), ())
+
+    async def _pages(self, pages: _StoredPages, read: Iterable[Page]) -> None:
+        for page in read:
+            await self._add(pages.key(page), pages.held.pop(page.name), page.until)
+
+    async def _objects(self, extents: Iterable[Referred], riding: Collection[str]) -> None:
+        """Write the objects that are referred to, unless they ride or were written."""
+        left = {x.key: (x, time, seq) for x, time, seq in extents if x.key not in riding}
+        wanted = [one for key, one in left.items() if not self._writer.has(key)]
+        for batch in in_batches(wanted, lambda one: one[0].length):
+            await self._batch(batch)
+
+    async def _batch(self, batch: list[Referred]) -> None:
+        reads = [partial(self._object, extent.key, seq) for extent, _, seq in batch]
+        found = await gather(self._access.effects, reads, width=PAYLOADS_AT_ONCE)
+        for (extent, time, _), data in zip(batch, found, strict=True):
+            await self._add(extent.key, data, time)
 
     async def _add(self, key: str, data: bytes, time: datetime) -> None:
         if not self._writer.has(key):  # as it may be when the run was begun again
             await self._writer.add(key, data, _seconds(time), keys.object_digest(key))
 
-    async def _object(self, entry: Entry, key: str) -> bytes:
-        stored = await self._access.storage.read(key)
-        run = self._access.run
+    async def _object(self, key: str, seq: int | None) -> bytes:
+        access = self._access
+        stored = await access.storage.read(key)
         if stored is None:
-            raise CorruptCheckpointError(
-                "the checkpoint's object is missing; repair the run first", run=run, seq=entry.seq, key=key
-            )
-        if await sha256(self._access.effects, stored.data) != keys.object_digest(key):
-            raise CorruptCheckpointError(
-                "the object's bytes do not match its digest; repair the run first",
-                run=run,
-                seq=entry.seq,
-                key=key,
-            )
-        return stored.data
+            what = "an object is missing"
+        elif await sha256(access.effects, stored.data) != keys.object_digest(key):
+            what = "an object's bytes do not match its digest"
+        else:
+            return stored.data
+        raise CorruptCheckpointError(f"{what}; repair the run first", run=access.run, seq=seq, key=key)
 
 
 def _seconds(time: datetime) -> int:

@@ -9,7 +9,7 @@ not put again. It does not check signatures: verify the archive first.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import BinaryIO
@@ -23,10 +23,11 @@ from cloudckpt.effects import gather
 from cloudckpt.errors import ConflictError, CorruptCheckpointError, RunNotFoundError
 from cloudckpt.examine import Problem
 from cloudckpt.model import Manifest
-from cloudckpt.objects import PART_BYTES
 from cloudckpt.storage.retry import each_its_own
 
 PUTS_AT_ONCE = 8
+WAITING_BYTES = 16 << 20
+"""Objects wait for each other, to be put side by side, until they are so many bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,12 +109,8 @@ class Importer:
         """Import; return what was done for each run."""
         items = iter(self._contents)
         with each_its_own():
-            # Off the loop: whoever writes into a pipe may take hours, and other runs save meanwhile.
-            while (item := await self._effects.offload(lambda: next(items, None))) is not None:
-                if isinstance(item, ArchivedObject):
-                    await self._object(item)
-                else:
-                    await self._run(item)
+            while await self._next(items):
+                pass
         if self._contents.problems:
             raise _refused(self._contents.problems[0])
         missing = set(self._wanted or ()) - {keys.encode_run(one.run) for one in self._done}
@@ -121,6 +118,15 @@ class Importer:
             run = min((self._wanted or {})[segment] for segment in missing)
             raise RunNotFoundError("the archive has no such run", run=run)
         return tuple(self._done)
+
+    async def _next(self, items: Iterator[ArchivedObject | ArchivedRun]) -> bool:
+        # Off the loop: whoever writes into a pipe may take hours, and other runs save meanwhile.
+        item = await self._effects.offload(lambda: next(items, None))
+        if isinstance(item, ArchivedObject):
+            await self._object(item)
+        elif item is not None:
+            await self._run(item)
+        return item is not None
 
     def _is_wanted(self, segment: str) -> bool:
         return self._wanted is None or segment in self._wanted
@@ -132,10 +138,11 @@ class Importer:
         if not item.is_sound:
             return  # its run is refused when its manifest comes
         if arrival.needs(item, len(item.data)):
-            if sum(len(data) for _, data in self._waiting) + len(item.data) > PART_BYTES:
-                await self._put()
             self._waiting.append((item.key, item.data))
-            if len(self._waiting) == PUTS_AT_ONCE:
+            if (
+                len(self._waiting) == PUTS_AT_ONCE
+                or sum(len(data) for _, data in self._waiting) > WAITING_BYTES
+            ):
                 await self._put()
 
     async def _arriving(self, segment: str) -> _Arrival:

@@ -19,12 +19,22 @@ import os
 import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from cloudckpt.drafts import Draft, Made, Noted
+from cloudckpt.drafts import Draft, Made, Noted, Renewed
 from cloudckpt.effects import Effects
-from cloudckpt.errors import ConflictError, FencedError, RunDeletedError, StaleStateError
+from cloudckpt.errors import (
+    ConflictError,
+    FencedError,
+    RunBusyError,
+    RunDeletedError,
+    StaleStateError,
+)
 from cloudckpt.folding import Folding, tail
+from cloudckpt.holding import Holding
+from cloudckpt.hooks import INFO, tell
+from cloudckpt.late import Late
+from cloudckpt.leases import NO_LEASE, Sightings, Terms
 from cloudckpt.ledger import Note, has
 from cloudckpt.making import Maker
 from cloudckpt.model import Entry, Manifest, Writer
@@ -36,10 +46,15 @@ from cloudckpt.storage.contract import Storage
 from cloudckpt.storage.retry import RetryPolicy
 from cloudckpt.sweep import Sweeper
 
+if TYPE_CHECKING:
+    from cloudckpt import events
+else:  # made for those who listen only
+    events = Late("cloudckpt.events")
+
 M = TypeVar("M", bound="Made")
 
 
-class RunWriter:
+class RunWriter(Holding):
     """One process's claim to write one run. Safe for concurrent calls.
 
     Args:
@@ -52,6 +67,9 @@ class RunWriter:
         sweeper: Deletes what commits dropped; one of its own by default.
         rides: Whether small payloads ride in the manifest. Not where each object must be locked:
             a payload that rides may expire before it ever becomes an object.
+        terms: Whether it holds a lease, and respects another's.
+        sightings: Of this process.
+        saved: Called with the manifest and the entry of each checkpoint once it is durable.
     """
 
     def __init__(
@@ -65,6 +83,9 @@ class RunWriter:
         prepare: Callable[[], Awaitable[Retention | None]],
         sweeper: Sweeper | None = None,
         rides: bool = True,
+        terms: Terms = NO_LEASE,
+        sightings: Sightings | None = None,
+        saved: Callable[[Manifest, Entry], object] | None = None,
     ) -> None:
         self._effects = effects
         self._run = run
@@ -76,6 +97,12 @@ class RunWriter:
         self._base: Base | None = None  # None: not known, read it before the next commit
         self._conflict: ConflictError | None = None
         self._unknown: set[str] = set()  # commits of ours that may still land
+        self._terms = terms
+        self._saved = saved
+        self._sightings = sightings or Sightings(effects.clock)
+        self.id = self._writer.id
+        self.fenced: FencedError | RunDeletedError | None = None
+        self.written = effects.clock.monotonic()
         self._pointer = Pointer(storage, effects, run, policy)
         self._sweeper = sweeper or Sweeper(storage, effects)
         self.objects = Objects(storage, effects, run, self._sweeper)
@@ -87,21 +114,29 @@ class RunWriter:
         self._notes: list[Note] = []  # that wait to be committed
 
     @property
-    def base(self) -> Base | None:
-        """The manifest this writer last read or wrote; None when it must be read or is not ours."""
-        base = self._base
-        return base if base is not None and base.manifest.epoch == self._epoch else None
-
-    @property
     def is_writer(self) -> bool:
         """Whether it became the run's writer, and may have been fenced since."""
         return self._epoch is not None
 
-    async def become(self) -> Manifest:
-        """Become the run's writer, once: later calls return what is known."""
+    async def become(self, *, expect: int | None = None) -> Manifest:
+        """Become the run's writer, once: later calls return what is known.
+
+        Args:
+            expect: The seq that must be the newest.
+        """
         async with self._lock:
             if self._epoch is None:
-                await self._become(None)
+                await self._become(expect)
+            return (await self._known()).manifest
+
+    async def claim(self, base: Base) -> Manifest:
+        """Become the writer of a run that was found free in this very version of its manifest.
+
+        Raises:
+            RunBusyError: Somebody else wrote to it since, such as another one that claims it.
+        """
+        async with self._lock:
+            await self._become(None, base)
             return (await self._known()).manifest
 
     async def newest(self) -> Base:
@@ -125,6 +160,7 @@ class RunWriter:
             RunDeletedError: The run has a tombstone.
             OutcomeUnknownError: It may or may not have been committed.
         """
+        began = self._effects.clock.monotonic()
         async with self._lock:
             next_ = await self._commit(
                 lambda manifest: self._maker.next(manifest, draft), draft.commit, draft.expect
@@ -135,7 +171,11 @@ class RunWriter:
             self.objects.drop(next_.dropped, new.inline)
             base = await self._known()
             self._folding.landed(base.manifest, rules_of(new.retention))
-            return base.manifest, next_.entry
+        entry, took = next_.entry, self._effects.clock.monotonic() - began
+        tell(lambda: events.Saved(self._run, entry.seq, entry.step, entry.size, took))
+        if self._saved is not None:
+            self._saved(base.manifest, entry)
+        return base.manifest, entry
 
     async def record(self, note: Note) -> Manifest:
         """Commit a note of the ledger; durable when it returns. Notes that wait go along together.
@@ -170,7 +210,7 @@ class RunWriter:
         while True:
             self._check(base)
             self._check_expected(base, expect)
-            made = await make(base.manifest)
+            made = self._leased(await make(base.manifest))
             self._base = None  # until the answer is known
             self._unknown.add(commit)
             seen, landed = await self._pointer.swap(base, made.manifest, self._landing(made), commit)
@@ -183,6 +223,7 @@ class RunWriter:
         if seen.manifest.nonce != made.manifest.nonce:
             self._folding.forget()  # somebody wrote on top, such as a collector's fence
         self._base = seen
+        self.written = self._effects.clock.monotonic()
         return made
 
     async def adopt(self, base: Base) -> None:
@@ -210,14 +251,16 @@ class RunWriter:
     def _check(self, base: Base) -> None:
         manifest = base.manifest
         if manifest.status == "deleted":
-            raise RunDeletedError("the run was deleted; save under another run id", run=self._run)
+            self.fenced = RunDeletedError("the run was deleted; save under another run id", run=self._run)
+            raise self.fenced
         if manifest.epoch != self._epoch:
             raise self._fenced(manifest)
 
     def _fenced(self, manifest: Manifest) -> FencedError:
         writer = manifest.writer
         self._base = None
-        self._conflict = FencedError(
+        tell(lambda: events.Conflicted(self._run, writer.host, writer.pid, fenced=True))
+        self._conflict = self.fenced = FencedError(
             "another process became the run's writer; stop, it goes on from the last checkpoint",
             run=self._run,
             host=writer.host,
@@ -226,7 +269,7 @@ class RunWriter:
             epoch=manifest.epoch,
             own_epoch=self._epoch,
         )
-        return self._conflict
+        return self.fenced
 
     def _check_expected(self, base: Base, expect: int | None) -> None:
         """Refuse a state that does not continue the newest checkpoint.
@@ -254,6 +297,8 @@ class RunWriter:
     def _check_lost(self, base: Base, seen: Base) -> None:
         self._check(seen)
         if not self._only_ours(seen.manifest, base.manifest.seq):
+            writer = seen.manifest.writer
+            tell(lambda: events.Conflicted(self._run, writer.host, writer.pid, fenced=False))
             self._conflict = ConflictError(
                 "another commit was made on top of the one this writer knew; load the run, then decide",
                 run=self._run,
@@ -264,17 +309,27 @@ class RunWriter:
 
     # ---- becoming the writer
 
-    async def _become(self, expect: int | None) -> None:
+    async def _become(self, expect: int | None, claimed: Base | None = None) -> None:
         while True:
-            base = await self._pointer.read()
+            base = claimed or await self._pointer.read()
             if base is None:
                 rules = settled(None, self._rules, await self._prepare())
-                new = Manifest(self._run, 0, self._effects.new_id(), 1, self._writer, retention=rules)
+                new = Manifest(
+                    self._run,
+                    0,
+                    self._effects.new_id(),
+                    1,
+                    self._writer,
+                    retention=rules,
+                    lease=self._terms.first(),
+                )
                 self._check_expected(Base(new, ""), expect)
             elif base.manifest.status == "deleted":
                 raise RunDeletedError("the run was deleted; use another run id", run=self._run)
             else:
                 self._check_expected(base, expect)  # before anybody is fenced
+                if claimed is None:
+                    self._sightings.check(base.manifest, self._terms)
                 new = replace(
                     base.manifest,
                     nonce=self._effects.new_id(),
@@ -282,12 +337,27 @@ class RunWriter:
                     writer=self._writer,
                     retention=settled(base.manifest.retention, self._rules, None),
                     copied=None,
+                    lease=self._terms.first(),
                 )
             seen, landed = await self._pointer.swap(base, new, self._taken(new.epoch))
             if landed:
                 self._epoch, self._base = new.epoch, seen
+                self.written = self._effects.clock.monotonic()
                 self.objects.landed(seen.manifest)  # what an earlier writer left riding
+                if base is not None:
+                    self._tell_resumed(base.manifest)
                 return
+            if claimed is not None:
+                raise RunBusyError("somebody else was faster to claim the run", run=self._run)
+
+    def _tell_resumed(self, before: Manifest) -> None:
+        head, writer, epoch = before.head, before.writer, before.epoch + 1
+        if head is not None:
+            age = self._effects.clock.now() - head.time
+            tell(
+                lambda: events.Resumed(self._run, head.seq, head.step, age, writer.host, writer.pid, epoch),
+                INFO,
+            )
 
     def _taken(self, epoch: int) -> Callable[[Manifest], bool]:
         return lambda m: m.epoch == epoch and m.writer.id == self._writer.id
@@ -297,6 +367,9 @@ class RunWriter:
     def _landing(self, made: Made) -> Callable[[Manifest], bool]:
         if isinstance(made, Noted):
             return lambda manifest: has(manifest, made.notes)
+        if isinstance(made, Renewed):
+            lease, epoch = made.manifest.lease, made.manifest.epoch
+            return lambda m: m.epoch == epoch and lease is not None and m.lease == lease
         entry = made.entry
 
         def landed(manifest: Manifest) -> bool:

@@ -10,7 +10,7 @@ are not sent again; a run of the destination's own is never overwritten.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
@@ -20,10 +20,11 @@ from cloudckpt.core import Core
 from cloudckpt.errors import ConflictError, CorruptCheckpointError, RunDeletedError
 from cloudckpt.model import Manifest
 from cloudckpt.pages import every_key, find
+from cloudckpt.pointer import Base
 
 AT_ONCE = 8
 LARGE_AT_ONCE = 2
-LARGE_BYTES = 16 << 20
+LARGE_BYTES = 4 << 20
 """Objects over this travel two at a time, as each is held in memory."""
 
 TRIES = 5
@@ -31,7 +32,7 @@ TRIES = 5
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """What copying a run did.
+    """What copying a run did, or would do.
 
     Attributes:
         run: The run's id.
@@ -39,6 +40,7 @@ class Copied:
         objects: How many objects belong to the run.
         sent: How many of them had to be sent.
         bytes: Bytes of these.
+        changed: Whether the destination was not up to date already.
     """
 
     run: str
@@ -46,9 +48,36 @@ class Copied:
     objects: int
     sent: int
     bytes: int
+    changed: bool
 
 
-def copy_run(source: Core, run_id: str, to: Core) -> Copied:
+@dataclass(frozen=True, slots=True)
+class CopyPlan:
+    """What is to be copied of a run, as both sides stand.
+
+    Attributes:
+        manifest: The point of the source that is copied.
+        base: What stands at the destination, or None.
+        objects: How many objects belong to the run.
+        missing: Those that the destination lacks, with their bytes.
+        changed: Whether there is anything to do.
+    """
+
+    manifest: Manifest
+    base: Base | None
+    objects: int
+    missing: Mapping[str, int]
+    changed: bool
+
+
+def copy_run(
+    source: Core,
+    run_id: str,
+    to: Core,
+    *,
+    dry_run: bool = False,
+    progress: Callable[[int], None] | None = None,
+) -> Copied:
     """Copy a run, or what is new of one that was copied before. The source may be written to meanwhile.
 
     Safe to call again after a failure half way.
@@ -57,21 +86,28 @@ def copy_run(source: Core, run_id: str, to: Core) -> Copied:
         source: Where the run is.
         run_id: Its id, which stays the same.
         to: Another store, or another prefix.
+        dry_run: Only say what would be sent; nothing is written.
+        progress: Is told the bytes of each object that was sent, from several threads. What it
+            raises ends the copy.
 
     Raises:
         ConflictError: The destination has a run of that id which is no copy of this one.
         CorruptCheckpointError: The source is damaged; names the key.
-        RunNotFoundError, RunDeletedError: There is nothing to copy.
+        RunNotFoundError, RunDeletedError: There is nothing to copy; or, with `kind` "there", the
+            destination has a tombstone of the run.
     """
     for _ in range(TRIES):
-        copied = _once(source, run_id, to)
-        if copied is not None:
-            return copied
+        plan = plan_copy(source, run_id, to)
+        if dry_run or not plan.changed:
+            return _copied(plan, sum(plan.missing.values()))
+        sent = _act(source, to, plan, progress or _unheard)
+        if sent is not None:
+            return _copied(plan, sent)
     raise ConflictError("the run changes faster than it can be copied; try again later", run=run_id)
 
 
-def _once(source: Core, run_id: str, to: Core) -> Copied | None:
-    """Copy what stands now; None when it changed on either side and must be looked at again."""
+def plan_copy(source: Core, run_id: str, to: Core) -> CopyPlan:
+    """Look at both sides and say what is to be done; raises as `copy_run`."""
     here, there = source.access(run_id), to.access(run_id)
 
     async def point(manifest: Manifest) -> tuple[Manifest, dict[str, int]]:
@@ -82,21 +118,42 @@ def _once(source: Core, run_id: str, to: Core) -> Copied | None:
     if base is not None:
         _check_copy(source, manifest, base.manifest)
         if as_copy(manifest, source, base.manifest.nonce) == base.manifest:
-            return Copied(run_id, manifest.seq, len(wanted), 0, 0)
+            return CopyPlan(manifest, base, len(wanted), {}, changed=False)
     have = to.call(objects_of(there.storage, run_id))
-    missing = {key: size for key, size in wanted.items() if key not in have and key not in manifest.inline}
+    missing = [key for key in wanted if key not in have and key not in manifest.inline]
+    # Several checkpoints may refer to one object, as after a rollback: the listing says how large it is.
+    sizes = source.call(objects_of(here.storage, run_id)) if missing else {}
+    lacking = {key: sizes.get(key, wanted[key]) for key in missing}
+    # One document under two names is one store: a copy onto itself.
+    same = base is not None and base.manifest.nonce == manifest.nonce and not lacking
+    return CopyPlan(manifest, base, len(wanted), lacking, changed=not same)
+
+
+def _copied(plan: CopyPlan, sent: int) -> Copied:
+    manifest = plan.manifest
+    return Copied(manifest.run, manifest.seq, plan.objects, len(plan.missing), sent, plan.changed)
+
+
+def _unheard(_: int) -> None:
+    """Tell nobody."""
+
+
+def _act(source: Core, to: Core, plan: CopyPlan, progress: Callable[[int], None]) -> int | None:
+    """Do what is planned; return the bytes sent. None when a side changed and must be looked at again."""
+    manifest, base = plan.manifest, plan.base
     try:
-        sent = _send(source, to, run_id, missing)
+        sent = _send(source, to, manifest.run, plan.missing, progress)
     except CorruptCheckpointError:
-        newer, _ = source.call(here.reading(point))
-        if newer.nonce == manifest.nonce:
+        newer = source.call(source.access(manifest.run).base())
+        if newer.manifest.nonce == manifest.nonce:
             raise
         return None  # it expired while it was being copied
     if base is None:
         to.call(to.prepare())
     new = as_copy(manifest, source, to.effects.new_id())
-    _, landed = to.call(there.pointer.swap(base, new, lambda m: m.nonce == new.nonce))
-    return Copied(run_id, manifest.seq, len(wanted), len(missing), sent) if landed else None
+    pointer = to.access(manifest.run).pointer
+    _, landed = to.call(pointer.swap(base, new, lambda m: m.nonce == new.nonce))
+    return sent if landed else None
 
 
 def as_copy(manifest: Manifest, source: Core, nonce: str) -> Manifest:
@@ -112,7 +169,7 @@ def _check_copy(source: Core, manifest: Manifest, old: Manifest) -> None:
     """
     if old.status == "deleted":
         raise RunDeletedError(
-            "the destination has a tombstone of the run; copy it under another store", run=old.run
+            "the destination has a tombstone of the run; copy it to another store", kind="there", run=old.run
         )
     if old.copied == source.url or old.seq == 0 or old == manifest:
         return
@@ -136,22 +193,40 @@ def _check_copy(source: Core, manifest: Manifest, old: Manifest) -> None:
         )
 
 
-def _send(source: Core, to: Core, run_id: str, missing: Mapping[str, int]) -> int:
-    """Copy objects; return their bytes."""
+def _send(
+    source: Core, to: Core, run_id: str, missing: Mapping[str, int], progress: Callable[[int], None]
+) -> int:
+    """Copy objects; return their bytes. After a failure no other is begun."""
+    failed: list[str] = []
 
     def send(key: str) -> int:
-        stored = source.call(source.storage.read(key))
-        if stored is None:
-            raise CorruptCheckpointError("the checkpoint's object is missing", run=run_id, key=key)
-        if hashlib.sha256(stored.data).hexdigest() != keys.object_digest(key):
-            raise CorruptCheckpointError("the object's bytes do not match its digest", run=run_id, key=key)
-        to.call(to.storage.put(key, stored.data))
-        return len(stored.data)
+        if failed:
+            return 0
+        try:
+            data = _checked(source, run_id, key)
+            to.call(to.storage.put(key, data))
+            progress(len(data))
+        except BaseException:
+            failed.append(key)
+            raise
+        return len(data)
 
     small = [key for key, size in missing.items() if size <= LARGE_BYTES]
     large = [key for key, size in missing.items() if size > LARGE_BYTES]
     total = 0
     for some, width in ((small, AT_ONCE), (large, LARGE_AT_ONCE)):
+        if len(some) < 2:  # where small runs are copied by the thousand, threads cost more than the object
+            total += sum(map(send, some))
+            continue
         with ThreadPoolExecutor(width, "cloudckpt") as pool:
             total += sum(pool.map(send, some))
     return total
+
+
+def _checked(source: Core, run_id: str, key: str) -> bytes:
+    stored = source.call(source.storage.read(key))
+    if stored is None:
+        raise CorruptCheckpointError("the checkpoint's object is missing", run=run_id, key=key)
+    if hashlib.sha256(stored.data).hexdigest() != keys.object_digest(key):
+        raise CorruptCheckpointError("the object's bytes do not match its digest", run=run_id, key=key)
+    return stored.data

@@ -13,13 +13,16 @@ import threading
 import weakref
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from cloudckpt.access import Access
 from cloudckpt.clock import Clock
 from cloudckpt.effects import Effects
-from cloudckpt.errors import ClosedError
+from cloudckpt.errors import ClosedError, CloudckptError
 from cloudckpt.late import Late
+from cloudckpt.leases import NO_LEASE, Sightings, Terms
+from cloudckpt.model import CheckpointInfo, Entry, Manifest
 from cloudckpt.retention import Retention
 from cloudckpt.runner import Runner, make_runner
 from cloudckpt.storage.contract import Storage
@@ -31,11 +34,12 @@ if TYPE_CHECKING:
     import asyncio
     from concurrent import futures
 
-    from cloudckpt import commit, settings
+    from cloudckpt import background, commit, settings
     from cloudckpt.objects import Objects
     from cloudckpt.storage import probe
 else:  # a load by an engine that blocks needs none of them
     asyncio = Late("asyncio")
+    background = Late("cloudckpt.background")
     commit = Late("cloudckpt.commit")
     futures = Late("concurrent.futures")
     probe = Late("cloudckpt.storage.probe")
@@ -82,6 +86,7 @@ class Core:
         engine = make()
         self.url = engine.url
         self._runner = make_runner(blocking=engine.blocking, clock=clock)
+        self.sightings = Sightings(clock)
         self._take(engine)
         self.closed = False
         _cores.add(self)
@@ -103,8 +108,34 @@ class Core:
         with within(self._policy, self.effects):
             return await self._runner.acall(work)
 
-    def writer(self, run_id: str, *, rules: Retention | None) -> commit.RunWriter:
-        """Return a new claim to write a run."""
+    def saver(
+        self, commit: Callable[[Any], Coroutine[Any, Any, CheckpointInfo]], *, of: str
+    ) -> background.Saver[Any]:
+        """Return what makes the saves of a run behind their caller, each with a deadline of its own."""
+        _close_open_before_pools()
+        saver: background.Saver[Any] = background.Saver(
+            lambda work: self._timed(commit(work)), self._runner.aside, of=of
+        )
+        self._savers.add(saver)
+        return saver
+
+    def aside(self, work: Coroutine[Any, Any, T]) -> futures.Future[T]:
+        """Let a coroutine of the protocol run behind its caller; return what to wait for."""
+        return self._runner.aside(self._timed(work))
+
+    async def _timed(self, work: Coroutine[Any, Any, T]) -> T:
+        with within(self._policy, self.effects):
+            return await work
+
+    def writer(
+        self,
+        run_id: str,
+        *,
+        rules: Retention | None,
+        terms: Terms = NO_LEASE,
+        saved: Callable[[Manifest, Entry], object] | None = None,
+    ) -> commit.RunWriter:
+        """Return a new claim to write a run; see `RunWriter` for the arguments."""
         writer = commit.RunWriter(
             self.storage,
             self.effects,
@@ -114,9 +145,13 @@ class Core:
             prepare=self.prepare,
             sweeper=self._sweeper,
             rides=self._rides,
+            terms=terms,
+            sightings=self.sightings,
+            saved=saved,
         )
 
         self._objects.add(writer.objects)
+        self._writers.add(writer)
         return writer
 
     def access(self, run_id: str) -> Access:
@@ -137,24 +172,40 @@ class Core:
         return self._settings.retention
 
     def close(self, *, timeout: float | None = None) -> None:
-        """Let what runs started aside end, and close the engine. Safe to call twice."""
+        """Let what runs started aside end, and close the engine. Safe to call twice.
+
+        Raises:
+            CloudckptError: Why a save that was behind its caller is not durable.
+        """
         if not self.closed:
             self.closed = True
-            if self._runner.abandoned:
-                futures.wait(self._runner.abandoned, timeout)
-            with within(self._policy, self.effects):
-                self._runner.call(self._end(), timeout=timeout)
+            failure = background.end_all(self._savers, timeout) if self._savers else None
+            try:
+                if self._runner.abandoned:
+                    futures.wait(self._runner.abandoned, timeout)
+                with within(self._policy, self.effects):
+                    self._runner.call(self._end(), timeout=timeout)
+            finally:
+                if failure is not None:
+                    raise failure
 
     async def aclose(self) -> None:
         """`close`, awaited."""
         if not self.closed:
             self.closed = True
-            if self._runner.abandoned:
-                await asyncio.to_thread(futures.wait, self._runner.abandoned)
-            with within(self._policy, self.effects):
-                await self._runner.acall(self._end())
+            failure = await background.aend_all(self._savers) if self._savers else None
+            try:
+                if self._runner.abandoned:
+                    await asyncio.to_thread(futures.wait, self._runner.abandoned)
+                with within(self._policy, self.effects):
+                    await self._runner.acall(self._end())
+            finally:
+                if failure is not None:
+                    raise failure
 
     async def _end(self) -> None:
+        for writer in list(self._writers):
+            await writer.release()
         for objects in list(self._objects):
             await objects.settle()
         await self._sweeper.settle()
@@ -184,7 +235,9 @@ class Core:
             engine = LatencyStorage(engine, self._latency, self.effects)
         self.storage: Storage = RetryingStorage(engine, self._policy, self.effects)
         self._sweeper = Sweeper(self.storage, self.effects)
+        self._writers: weakref.WeakSet[commit.RunWriter] = weakref.WeakSet()
         self._objects: weakref.WeakSet[Objects] = weakref.WeakSet()  # one with a put under way lives
+        self._savers: weakref.WeakSet[background.Saver[Any]] = weakref.WeakSet()  # so does a busy one
 
 
 def _close_dropped(runner: Runner, engine: Storage) -> None:
@@ -204,10 +257,28 @@ os.register_at_fork(after_in_child=_after_fork)
 
 def _close_open() -> None:
     """Let what was started aside end, and close connections before the interpreter goes."""
+    failures = []
     for core in list(_cores):
-        with suppress(TimeoutError):  # what is left aside is no loss, see `Objects.settle`
-            core.close(timeout=EXIT_SECONDS)
+        try:
+            with suppress(TimeoutError):  # what is left aside is no loss, see `Objects.settle`
+                core.close(timeout=EXIT_SECONDS)
+        except CloudckptError as error:
+            failures.append(error)
+    if failures:  # the interpreter shows it: its exit code is settled by now
+        raise failures[0]
 
 
-# `atexit` comes too late: by then the thread pools, which engines need, take no more work.
-getattr(threading, "_register_atexit", atexit.register)(_close_open)
+def _close_open_at_exit() -> None:
+    # `atexit` comes too late: by then the thread pools, which engines need, take no more work.
+    getattr(threading, "_register_atexit", atexit.register)(_close_open)
+
+
+@cache
+def _close_open_before_pools() -> None:
+    """See to it that pools take work while the last saves are made: who registers last comes first."""
+    importlib.import_module("concurrent.futures.thread")
+    with suppress(RuntimeError):  # the interpreter is ending already
+        _close_open_at_exit()
+
+
+_close_open_at_exit()

@@ -31,6 +31,7 @@ class Draft:
         expect: The seq that must be the newest.
         notes: What goes into the ledger with it.
         status: What the run is from then on, instead of running or waiting.
+        max_steps: How many steps there will be at most, if that is known.
     """
 
     commit: str
@@ -43,6 +44,7 @@ class Draft:
     expect: int | None = None
     notes: tuple[Note, ...] = ()
     status: str | None = None
+    max_steps: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,4 +72,11 @@ class Noted:
     notes: list[Note]
 
 
-Made = Next | Noted
+@dataclass(frozen=True, slots=True)
+class Renewed:
+    """A manifest that differs by its lease alone."""
+
+    manifest: Manifest
+
+
+Made = Next | Noted | Renewed

@@ -14,7 +14,7 @@ from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
-from cloudckpt.model import Action, Entry, Expired, Extent, Hold, Origin, Page, Tombstone
+from cloudckpt.model import Action, Entry, Expired, Extent, Hold, Lease, Origin, Page, Tombstone
 from cloudckpt.sealed import canonical
 
 T = TypeVar("T")
@@ -221,6 +221,19 @@ def expired_in(item: list[Any]) -> Expired:
     """Return what is told of expired checkpoints; raises as `entry_in`."""
     first, last, time, rule = item
     return Expired(int_in(first), int_in(last), time_in(time), str_in(rule))
+
+
+def lease_out(lease: Lease) -> list[Any]:
+    """Return a lease as JSON."""
+    return [lease.seconds, lease.beat]
+
+
+def lease_in(item: list[Any]) -> Lease:
+    """Read a lease."""
+    seconds, beat = item
+    if seconds is not None and (type(seconds) not in (int, float) or not seconds > 0):
+        raise ValueError(seconds)
+    return Lease(seconds, int_in(beat))
 
 
 def _origin_in(item: list[Any]) -> Origin:

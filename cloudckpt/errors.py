@@ -135,7 +135,15 @@ class WaitingError(CloudckptError):
 
 
 class RunBusyError(CloudckptError):
-    """Another worker holds the run's lease."""
+    """Another worker holds the run's lease, or was faster to claim it; the run was left alone.
+
+    Attributes:
+        left: Seconds after which the lease has expired, unless it is renewed; as seen by this process.
+    """
+
+    def __init__(self, message: str, *, left: float = 0.0, **facts: Any) -> None:
+        super().__init__(message, left=round(left, 3), **facts)
+        self.left = left
 
 
 class NotFoundError(CloudckptError, KeyError):

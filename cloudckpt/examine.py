@@ -8,14 +8,21 @@ checkpoint once, from the newest to the oldest. Where bytes come from is for
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from cloudckpt import keys
 from cloudckpt.entries import entry_digest
-from cloudckpt.errors import CloudckptError, CorruptCheckpointError, InvalidInputError, UnsupportedFormatError
-from cloudckpt.model import Entry, Extent, Manifest, Page
-from cloudckpt.pages import branch_page, leaf_page
+from cloudckpt.errors import (
+    ArchivedError,
+    CloudckptError,
+    CorruptCheckpointError,
+    InvalidInputError,
+    UnsupportedFormatError,
+)
+from cloudckpt.model import Action, Entry, Extent, Manifest, Page
+from cloudckpt.pages import branch_page, leaf_page, ledger_page
 
 DEPTHS = (1, 2, 3)
 
@@ -30,6 +37,9 @@ ADVICE = {
     "chain": _EDITED,
     "page": "bring its object back from a copy or an earlier version; or repair the run with drop_damaged",
     "page-reference": _EDITED,
+    "ledger": "bring its object back from a copy or an earlier version: nothing else says what was done",
+    "result": "bring its object back from a copy or an earlier version",
+    "archived": "restore it, then look again",
     "object-key": _EDITED,
     "object-missing": _RESTORE,
     "object-length": _RESTORE,
@@ -121,8 +131,10 @@ def problem_of(error: CloudckptError, kind: str, *, run: str | None, key: str | 
     """Return the problem that an error tells of."""
     if isinstance(error, UnsupportedFormatError):
         kind = "newer-format"
-    seq = error.seq if isinstance(error, CorruptCheckpointError) else None
-    what, _, _ = error.message.partition("; ")
+    elif isinstance(error, ArchivedError):
+        kind = "archived"
+    seq = error.seq if isinstance(error, CorruptCheckpointError) else error.facts.get("seq")
+    what = re.split(r"[;:] ", error.message)[0]
     return Problem(kind, run, seq, error.facts.get("key", key), what)
 
 
@@ -134,7 +146,7 @@ class Examination:
         sizes: The run's objects with their lengths; None when nobody asks for them.
 
     Attributes:
-        broken: Names of the pages of history that can't be read.
+        broken: Names of the pages of history that are missing or damaged.
         read: Bytes that were read and hashed.
     """
 
@@ -147,6 +159,7 @@ class Examination:
         self._checkpoints = 0
         self._used: dict[str, int] = {}
         self._newer: Entry | None = None
+        self._blind = False
         self._document()
 
     def say(self, kind: str, what: str, *, seq: int | None = None, key: str | None = None) -> None:
@@ -173,12 +186,16 @@ class Examination:
     # ---- pages of history
 
     def page_is_broken(self, page: Page, key: str, error: CloudckptError) -> None:
-        """Note a page that can't be read."""
-        self.broken.add(page.name)
+        """Note a page of history that can't be read."""
+        self._unread(page, key)
+        problem = problem_of(error, "page", run=self._manifest.run, key=key)
+        if problem.kind != "archived":
+            self.broken.add(page.name)
+        self._problems.append(replace(problem, seq=page.newest))
+
+    def _unread(self, page: Page, key: str) -> None:
         self._used[key] = page.size
-        self._problems.append(
-            replace(problem_of(error, "page", run=self._manifest.run, key=key), seq=page.newest)
-        )
+        self._blind = True
 
     def page(self, page: Page, key: str, entries: tuple[Entry, ...], below: tuple[Page, ...]) -> None:
         """Check that a page is what its reference says."""
@@ -191,14 +208,39 @@ class Examination:
         else:
             self.say("page-reference", "a page of the history is empty", seq=page.newest, key=key)
             return
+        self._compare(page, found, key, seq=page.newest)
+
+    def _compare(self, page: Page, found: Page, key: str, *, seq: int | None) -> None:
         if found != page:
             wrong = [name for name in Page.__slots__ if getattr(found, name) != getattr(page, name)]
-            self.say(
-                "page-reference",
-                f"a page of the history is not what its reference says: {', '.join(wrong)}",
-                seq=page.newest,
-                key=key,
-            )
+            what = f"a page is not what its reference says: {', '.join(wrong)}"
+            self.say("page-reference", what, seq=seq, key=key)
+
+    # ---- the ledger
+
+    def ledger_is_broken(self, page: Page, key: str, error: CloudckptError) -> None:
+        """Note a page of the ledger that can't be read."""
+        self._unread(page, key)
+        problem = problem_of(error, "ledger", run=self._manifest.run, key=key)
+        what = problem.what.replace("history", "ledger")
+        self._problems.append(replace(problem, seq=None, what=what))
+
+    def ledger_page(self, page: Page, key: str, actions: tuple[Action, ...], below: tuple[Page, ...]) -> None:
+        """Check that a page of the ledger is what its reference says."""
+        self._used[key] = page.size
+        self.read += page.size
+        if actions:
+            self._compare(page, ledger_page(page.name, page.size, actions), key, seq=None)
+        elif below:
+            self._compare(page, branch_page(page.name, page.size, below), key, seq=None)
+        else:
+            self.say("page-reference", "a page of the ledger is empty", key=key)
+
+    def action(self, action: Action) -> bool:
+        """Check an action; return whether its result may be read."""
+        whose = f"the result of action {action.key!r}"
+        sound = [self._extent(extent, whose, None, "result") for extent in action.extents]
+        return all(sound)
 
     # ---- checkpoints
 
@@ -212,7 +254,8 @@ class Examination:
         commit = self._manifest.commit_of(entry.seq)
         if commit is not None and commit != entry.commit:
             self.say("chain", "the manifest knows another commit of this number", seq=entry.seq)
-        sound = [self._extent(entry, extent) for extent in entry.extents]  # each one, so that all are told
+        whose = "a checkpoint's object"
+        sound = [self._extent(x, whose, entry.seq) for x in entry.extents]  # each one, so that all are told
         return all(sound)
 
     def _order(self, entry: Entry) -> None:
@@ -234,31 +277,23 @@ class Examination:
                 seq=entry.seq,
             )
 
-    def _extent(self, entry: Entry, extent: Extent) -> bool:
-        if not keys.is_object_of(extent.key, self._manifest.run):
-            self.say(
-                "object-key",
-                "a checkpoint refers to what is no object of its run",
-                seq=entry.seq,
-                key=extent.key,
-            )
+    def _extent(self, extent: Extent, whose: str, seq: int | None, kind: str | None = None) -> bool:
+        """Check where bytes are; `kind` is that of the problem, whatever is wrong."""
+        key = extent.key
+        if not keys.is_object_of(key, self._manifest.run):
+            self.say(kind or "object-key", f"{whose} is no object of its run", seq=seq, key=key)
             return False
-        if extent.key in self._manifest.inline:
+        if key in self._manifest.inline:
             return True
         end = extent.offset + extent.length
-        self._used[extent.key] = max(end, self._used.get(extent.key, 0))
+        self._used[key] = max(end, self._used.get(key, 0))
         if self._sizes is None:
             return True
-        size = self._sizes.get(extent.key)
+        size = self._sizes.get(key)
         if size is None:
-            self.say("object-missing", "a checkpoint's object is missing", seq=entry.seq, key=extent.key)
+            self.say(kind or "object-missing", f"{whose} is missing", seq=seq, key=key)
         elif size < end or (size > end and is_whole(extent)):
-            self.say(
-                "object-length",
-                f"a checkpoint's object has {size} bytes instead of {end}",
-                seq=entry.seq,
-                key=extent.key,
-            )
+            self.say(kind or "object-length", f"{whose} has {size} bytes instead of {end}", seq=seq, key=key)
         else:
             return True
         return False
@@ -270,7 +305,7 @@ class Examination:
         spare = (
             {} if self._sizes is None else {k: n for k, n in self._sizes.items() if k not in self._known()}
         )
-        if self.broken:
+        if self._blind:
             spare = {}  # nobody can tell what the pages that can't be read refer to
         return Verified(
             run=self._manifest.run,

@@ -25,6 +25,8 @@ from cloudckpt.entries import (
     hold_in,
     hold_out,
     int_in,
+    lease_in,
+    lease_out,
     optional,
     page_in,
     page_out,
@@ -99,6 +101,10 @@ def _rare(manifest: Manifest) -> dict[str, Any]:
         found["tombstone"] = tombstone_out(manifest.tombstone)
     if manifest.copied is not None:
         found["copied"] = manifest.copied
+    if manifest.lease is not None:
+        found["lease"] = lease_out(manifest.lease)
+    if manifest.max_steps is not None:
+        found["max_steps"] = manifest.max_steps
     return found
 
 
@@ -171,6 +177,8 @@ def _manifest_in(document: dict[str, Any]) -> Manifest:
         notes=dict(document.get("notes", ())),
         tombstone=optional(tombstone_in, document.get("tombstone")),
         copied=optional(str_in, document.get("copied")),
+        lease=optional(lease_in, document.get("lease")),
+        max_steps=optional(int_in, document.get("max_steps")),
         extra={key: value for key, value in document.items() if key not in _MANIFEST_FIELDS},
     )
 

@@ -196,7 +196,14 @@ class Keeping:
 
     # ---- many runs
 
-    def copy(self, run_id: str, to: Self) -> copying.Copied:
+    def copy(
+        self,
+        run_id: str,
+        to: Self,
+        *,
+        dry_run: bool = False,
+        progress: Callable[[int], None] | None = None,
+    ) -> copying.Copied:
         """Copy a run with all its history, tags and holds into another store; or what is new of it.
 
         The run may be at work meanwhile: one consistent point of it is copied. Safe to call
@@ -205,17 +212,30 @@ class Keeping:
         Args:
             run_id: The run, which keeps its id.
             to: The other store, of whatever kind.
+            dry_run: Only say what would be sent; nothing is written.
+            progress: Is told the bytes of each object that was sent, from several threads. What it
+                raises ends the copy.
 
         Raises:
             ConflictError: The other store has a run of that id which is no copy of this one.
             CorruptCheckpointError: This run is damaged; names the key.
-            RunNotFoundError, RunDeletedError: There is nothing to copy.
+            RunNotFoundError, RunDeletedError: There is nothing to copy; or, with `kind` "there", the
+                other store has a tombstone of the run.
         """
-        return copying.copy_run(self._core, run_id, to._core)
+        return copying.copy_run(self._core, run_id, to._core, dry_run=dry_run, progress=progress)
 
-    async def acopy(self, run_id: str, to: Self) -> copying.Copied:
+    async def acopy(
+        self,
+        run_id: str,
+        to: Self,
+        *,
+        dry_run: bool = False,
+        progress: Callable[[int], None] | None = None,
+    ) -> copying.Copied:
         """`copy`, awaited."""
-        return await asyncio.to_thread(copying.copy_run, self._core, run_id, to._core)
+        return await asyncio.to_thread(
+            copying.copy_run, self._core, run_id, to._core, dry_run=dry_run, progress=progress
+        )
 
     def each(
         self,

@@ -34,7 +34,7 @@ _SUFFIX = ".json"
 _PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789-_.")
 _WHOLE = re.compile(r"(?:[a-z0-9_.-]|![0-9a-f]{2})+")
 _CUT_SEGMENT = re.compile(r"[a-z0-9_!-][a-z0-9_.!-]*!z[0-9a-f]{64}")
-_OBJECT = re.compile(r"h?[1-9][0-9]*-[0-9a-f]{64}-[0-9a-f]+")
+_OBJECT = re.compile(r"(?:h?[1-9][0-9]*|r)-[0-9a-f]{64}-[0-9a-f]+")
 
 
 def check_run_id(run: str) -> str:
@@ -180,12 +180,12 @@ def page_key(run: str, name: str) -> str:
 
 
 def is_object_of(key: str, run: str) -> bool:
-    """Whether `key` is one of the run's payload or history objects."""
+    """Whether `key` is one of the run's objects: a payload, a page of history, a result."""
     return is_object_in(key, encode_run(run))
 
 
 def is_object_in(key: str, segment: str) -> bool:
-    """Whether `key` is a payload or history object of the run that has this segment."""
+    """Whether `key` is an object of the run that has this segment."""
     prefix = f"{OBJECTS}{segment}/"
     return key.startswith(prefix) and _OBJECT.fullmatch(key, len(prefix)) is not None
 
@@ -193,6 +193,11 @@ def is_object_in(key: str, segment: str) -> bool:
 def is_page(key: str) -> bool:
     """Whether an object's key is that of a history object."""
     return key.rpartition("/")[2].startswith("h")
+
+
+def is_result(key: str) -> bool:
+    """Whether an object's key is that of an action's result."""
+    return key.rpartition("/")[2].startswith("r")
 
 
 def object_digest(key: str) -> str:

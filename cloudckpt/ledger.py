@@ -64,6 +64,33 @@ class End:
     extents: tuple[Extent, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class ActionInfo:
+    """What the ledger says of an action, or of a question, which is one too.
+
+    Attributes:
+        run: The run's id.
+        number: From 1, in the order in which they were first begun.
+        key: Its name in the run.
+        arguments: sha256 of what it was called with, in hex.
+        tries: How often it was begun.
+        begun: When it was begun last, by that writer's clock.
+        ended: When its result was recorded; None for one in flight.
+        prompt: What is asked, for a question.
+        by: Who answered it.
+    """
+
+    run: str
+    number: int
+    key: str
+    arguments: str
+    tries: int
+    begun: datetime
+    ended: datetime | None
+    prompt: str | None
+    by: str | None
+
+
 Note = Begin | End
 
 
@@ -145,6 +172,41 @@ async def shortened(pages: Pages, manifest: Manifest, keep: Iterable[str]) -> Ma
         actions=tuple(action for action in manifest.actions if action.key not in gone),
         ledger=await pages.grouped((leaf, *manifest.ledger)),
     )
+
+
+def action_info(run: str, action: Action) -> ActionInfo:
+    """Return what a user is told of an action."""
+    return ActionInfo(
+        run=run,
+        number=action.number,
+        key=action.key,
+        arguments=action.arguments,
+        tries=action.tries,
+        begun=action.begun,
+        ended=action.ended,
+        prompt=None if action.question is None else action.question.get("prompt", ""),
+        by=action.by,
+    )
+
+
+async def newest_actions(pages: Pages, manifest: Manifest, *, limit: int | None) -> list[Action]:
+    """Return a run's actions, the last begun first; a page that holds none of them is not read.
+
+    What was long in flight moves to a page late, so pages may overlap: the next action is
+    told only when no page that is left can hold a newer one.
+    """
+    left = list(manifest.ledger)
+    known = list(manifest.actions)
+    while left:
+        newest = max(left, key=lambda page: page.newest)
+        if limit is not None and sum(action.number > newest.newest for action in known) >= limit:
+            break
+        left.remove(newest)
+        if newest.level:
+            left += (await pages.read(newest))[1]
+        else:
+            known += await pages.actions(newest)
+    return sorted(known, key=lambda action: -action.number)[:limit]
 
 
 class Past:

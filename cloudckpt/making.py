@@ -80,7 +80,11 @@ class Maker:
         )
         if draft.notes:
             new = await self.noted(new, draft.notes)
-        new = replace(new, status=draft.status or status_of("running", new.actions))
+        new = replace(
+            new,
+            status=draft.status or status_of("running", new.actions),
+            max_steps=manifest.max_steps if draft.max_steps is None else draft.max_steps,
+        )
         new, fold = await self._folding.fold(new)
         wanted = new.keys()
         dropped = {k: n for gone in plan.dropped for k, n in owned(gone).items() if k not in wanted}

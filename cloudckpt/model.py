@@ -148,6 +148,20 @@ class Writer:
 
 
 @dataclass(frozen=True, slots=True)
+class Lease:
+    """That somebody works on a run; who, is the manifest's writer.
+
+    Attributes:
+        seconds: For how long it must be seen unchanged to count as expired. None: nobody works on the run,
+            and whoever claims it may.
+        beat: Another number after every write of the writer's.
+    """
+
+    seconds: float | None
+    beat: int
+
+
+@dataclass(frozen=True, slots=True)
 class Entry:
     """One retained checkpoint as the manifest has it.
 
@@ -225,6 +239,8 @@ class Manifest:
         notes: What was said of the run, a mapping of strings to JSON values.
         tombstone: Of a deleted run.
         copied: URL of the store that it was copied from, until somebody writes to the copy.
+        lease: That the writer is at work, or that the run waits for a worker; None where leases are not used.
+        max_steps: How many steps there will be at most, if the writer said so.
         recent: Commit ids of seq, seq-1, ... (at most `RECENT_COMMITS`).
         inline: Object key to payload, for payloads that ride in the manifest
             because nobody who commits knows yet that their object exists.
@@ -250,6 +266,8 @@ class Manifest:
     notes: Mapping[str, Any] = field(default_factory=dict)
     tombstone: Tombstone | None = None
     copied: str | None = None
+    lease: Lease | None = None
+    max_steps: int | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     @property

@@ -98,20 +98,7 @@ class Pages:
     async def leaf_of_actions(self, actions: Sequence[Action]) -> Page:
         """Put an object that holds these actions, newest first, at least one; return its reference."""
         name, size = await self._put(actions[0].number, encode_actions(self._run, actions))
-        return Page(
-            name=name,
-            size=size,
-            level=0,
-            count=len(actions),
-            held=0,
-            newest=max(action.number for action in actions),
-            oldest=min(action.number for action in actions),
-            since=min(action.begun for action in actions),
-            until=max(action.begun for action in actions),
-            steps=None,
-            tags=(),
-            stored=sum(extent.length for action in actions for extent in action.extents),
-        )
+        return ledger_page(name, size, actions)
 
     async def branch(self, pages: Sequence[Page]) -> Page:
         """Put an object that holds these references, newest first, at least one; return its own."""
@@ -187,6 +174,24 @@ def leaf_page(name: str, size: int, entries: Sequence[Entry]) -> Page:
     )
 
 
+def ledger_page(name: str, size: int, actions: Sequence[Action]) -> Page:
+    """Return the reference to a page that holds these actions, newest first, at least one."""
+    return Page(
+        name=name,
+        size=size,
+        level=0,
+        count=len(actions),
+        held=0,
+        newest=max(action.number for action in actions),
+        oldest=min(action.number for action in actions),
+        since=min(action.begun for action in actions),
+        until=max(action.begun for action in actions),
+        steps=None,
+        tags=(),
+        stored=sum(extent.length for action in actions for extent in action.extents),
+    )
+
+
 def branch_page(name: str, size: int, pages: Sequence[Page]) -> Page:
     """Return the reference to a page that holds these references, newest first, at least one."""
     steps = [step for page in pages for step in page.steps or ()]
@@ -197,8 +202,8 @@ def branch_page(name: str, size: int, pages: Sequence[Page]) -> Page:
         level=pages[0].level + 1,
         count=sum(page.count for page in pages),
         held=sum(page.held for page in pages),
-        newest=pages[0].newest,
-        oldest=pages[-1].oldest,
+        newest=max(page.newest for page in pages),  # those of a ledger may overlap
+        oldest=min(page.oldest for page in pages),
         since=min(page.since for page in pages),
         until=max(page.until for page in pages),
         steps=(min(steps), max(steps)) if steps else None,

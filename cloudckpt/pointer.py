@@ -26,7 +26,9 @@ from cloudckpt.errors import (
 )
 from cloudckpt.format import decode_manifest, encode_manifest
 from cloudckpt.model import Manifest
-from cloudckpt.storage.contract import Storage, Token
+from cloudckpt.storage.answers import AbsentError
+from cloudckpt.storage.changed import Changes
+from cloudckpt.storage.contract import Storage, Stored, Token
 from cloudckpt.storage.retry import Retries, RetryPolicy
 
 
@@ -45,10 +47,12 @@ async def read_base(storage: Storage, run: str) -> Base | None:
         CorruptCheckpointError: It is damaged.
         UnsupportedFormatError: A newer release wrote it.
     """
+    stored = await storage.read(keys.manifest_key(run))
+    return None if stored is None else _base(stored, run)
+
+
+def _base(stored: Stored, run: str) -> Base:
     key = keys.manifest_key(run)
-    stored = await storage.read(key)
-    if stored is None:
-        return None
     try:
         return Base(decode_manifest(stored.data, run), stored.token)
     except CorruptCheckpointError as error:
@@ -71,10 +75,23 @@ class Pointer:
         self._run = run
         self._key = keys.manifest_key(run)
         self._policy = policy
+        self._changes = Changes(storage)
 
     async def read(self) -> Base | None:
         """Read it, see `read_base`."""
         return await read_base(self._storage, self._run)
+
+    async def newer(self, base: Base) -> Base | None:
+        """Return the newest version when it is another one than `base`, None while it is that.
+
+        Raises:
+            CorruptCheckpointError: It is damaged, or has vanished.
+        """
+        try:
+            stored = await self._changes.since(self._key, base.token)
+        except AbsentError:
+            return await self.read_existing()  # raises: it has vanished
+        return None if stored is None else _base(stored, self._run)
 
     async def read_existing(self) -> Base:
         """Read a manifest that must be there.

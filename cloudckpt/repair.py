@@ -23,7 +23,7 @@ from cloudckpt.examine import PAYLOAD_KINDS, Examination, Problem, Verified
 from cloudckpt.folding import merged, owned
 from cloudckpt.load import read_payload
 from cloudckpt.model import Entry, Expired, Manifest, Origin, Page
-from cloudckpt.pages import READS_AT_ONCE, Walk, every_key
+from cloudckpt.pages import READS_AT_ONCE, Walk
 from cloudckpt.pointer import Base
 from cloudckpt.storage.retry import each_its_own
 from cloudckpt.verify import TolerantPages, verify
@@ -251,7 +251,11 @@ async def _without(access: Access, manifest: Manifest, rest: Rest) -> Edit:
     )
     wanted = new.keys()
     new = replace(new, inline={key: data for key, data in manifest.inline.items() if key in wanted})
-    used = await every_key(access.pages, new)
+    walk = Walk(access.pages, new, ahead=READS_AT_ONCE)
+    used: set[str] = set()  # of the ledger, which may be damaged too, nothing is dropped
+    while (piece := await walk.next()) is not None:
+        used.update(extent.key for entry in piece.entries for extent in entry.extents)
+    used.update(access.pages.key(page) for page in walk.seen)
     dropped = {access.pages.key(page): page.size for page in rest.seen}
     for entry in rest.gone:
         dropped |= owned(entry)

@@ -78,6 +78,10 @@ class Runner(Protocol):
         """Let a coroutine run that nobody waits for. Safe in a finalizer."""
         ...
 
+    def aside(self, work: Coroutine[Any, Any, T]) -> futures.Future[T]:
+        """Let a coroutine run, from any thread; return what to wait for."""
+        ...
+
 
 def make_runner(*, blocking: bool, clock: Clock) -> Runner:
     """Return the runner for an engine that blocks, or for one that suspends."""
@@ -192,6 +196,10 @@ class LoopRunner:
         else:
             asyncio.run_coroutine_threadsafe(work, loop)
 
+    def aside(self, work: Coroutine[Any, Any, T]) -> futures.Future[T]:
+        """Let a coroutine run on the IO loop."""
+        return asyncio.run_coroutine_threadsafe(work, _loop.get())
+
     def _submit(self, work: Coroutine[Any, Any, T]) -> futures.Future[T]:
         if _loop.is_here():
             work.close()
@@ -238,6 +246,7 @@ def _done(function: Callable[..., Any], *args: Any) -> futures.Future[Any]:
 
 _aside = _Pool(8, "cloudckpt-aside")
 _callers = _Pool(64, "cloudckpt-call")  # asyncio's own are few, and serve the caller's program
+_savers = _Pool(64, "cloudckpt-saver")  # not those aside: a save may wait for a put that is aside
 
 
 class _Aside:
@@ -265,7 +274,7 @@ class _Aside:
         return self._ended.done()
 
     async def wait(self) -> Any:
-        pass
+        self._do()
         return self._ended.result()
 
 
@@ -348,6 +357,10 @@ class DirectRunner:
     def start(self, work: Coroutine[Any, Any, Any]) -> None:
         """Run a coroutine here and now."""
         drive(work)
+
+    def aside(self, work: Coroutine[Any, Any, T]) -> futures.Future[T]:
+        """Run a coroutine on a thread of ours."""
+        return _savers.submit(copy_context().run, drive, work)
 
 
 def _spawn_aside(work: Coroutine[Any, Any, Any]) -> Background:

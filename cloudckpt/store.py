@@ -11,14 +11,18 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from cloudckpt.claiming import Claiming
 from cloudckpt.clock import Clock, SystemClock
 from cloudckpt.codec.frame import check_max_state_bytes
 from cloudckpt.codec.intake import Intake
 from cloudckpt.core import Core
 from cloudckpt.errors import InvalidInputError
 from cloudckpt.keeping import Keeping
+from cloudckpt.leases import Busy, terms_for
 from cloudckpt.load import list_runs
 from cloudckpt.model import RunInfo
+from cloudckpt.pace import Cadence, Overflow, Pace
+from cloudckpt.progress import Callback, Meter, check_max_steps
 from cloudckpt.proving import Proving
 from cloudckpt.retention import Retention, chosen
 from cloudckpt.run import Run
@@ -26,9 +30,11 @@ from cloudckpt.storage.contract import Storage
 from cloudckpt.storage.engines import engine_for
 from cloudckpt.storage.placing import placing_of
 from cloudckpt.storage.retry import DEADLINE, RetryPolicy
+from cloudckpt.working import work_of
 
 if TYPE_CHECKING:
     from cloudckpt.codec.redaction import Rule
+    from cloudckpt.watching import OnFenced
 
 TIMEOUT = DEADLINE
 
@@ -134,7 +140,7 @@ def _seconds(name: str, value: float) -> float:
     return float(value)
 
 
-class Store(Keeping, Proving):
+class Store(Keeping, Proving, Claiming):
     """A bucket prefix or a folder that holds runs. Safe from any thread.
 
     Made by `cloudckpt.open`, or of an engine of your own: docs/engines.md. A context
@@ -208,6 +214,18 @@ class Store(Keeping, Proving):
         exclude: Iterable[str] = (),
         redact: Iterable[Rule] = (),
         max_state_bytes: int | None = None,
+        cadence: Cadence = "step",
+        every: int | None = None,
+        every_seconds: float | None = None,
+        queue: int = 1,
+        overflow: Overflow = "latest",
+        drain_on_sigterm: float | None = None,
+        lease: float | None = None,
+        busy: Busy = "raise",
+        watch: float | None = None,
+        on_fenced: OnFenced | None = None,
+        progress: Callback | None = None,
+        max_steps: int | None = None,
     ) -> Run:
         """Return the run of that id, which need not exist yet. Nothing is read or written yet.
 
@@ -220,20 +238,48 @@ class Store(Keeping, Proving):
                 items of dicts, which come back absent. See docs/state.md.
             redact: Rules besides the store's.
             max_state_bytes: Another value than the store's, for this run.
+            cadence: When a save is durable, and so what a crash may cost: "step" (when `save`
+                returns), "selective" (when it is due), or "background" (soon). See `Run.pace`, which
+                changes it in mid-run, and docs/background.md.
+            every: As in `Run.pace`.
+            every_seconds: As in `Run.pace`.
+            queue: As in `Run.pace`.
+            overflow: As in `Run.pace`.
+            drain_on_sigterm: Seconds in which what is pending is made durable when the process is told
+                to end, see `Run.on_sigterm`.
+            lease: Seconds for which other workers leave the run alone after each write of this one, which is
+                renewed while the run is open. Safety never needs it. See docs/workers.md.
+            busy: What to do when another worker holds a lease: "raise" a `RunBusyError`, "wait" until it
+                ends or this process has seen it expire, or "take" the run over.
+            watch: Look, after so many seconds without a request, whether somebody took the run over: see
+                `Run.fenced`. Below 4 seconds it also keeps the connection open for the next save.
+            on_fenced: Called with the error, in a thread of ours, when somebody did; needs `lease` or
+                `watch`. What it raises is raised where the run is closed.
+            progress: Called with a `Progress` after each save, where that is made: it must be
+                quick and must not call cloudckpt. See `cloudckpt.progress_bar`.
+            max_steps: How many steps there will be at most; by default `state.max_steps` or
+                `state["max_steps"]`, where that is a whole number.
 
         Raises:
             InvalidInputError: An argument is not usable.
         """
         self._core.check_open()
+        pace = Pace(cadence=cadence, every=every, every_seconds=every_seconds, queue=queue, overflow=overflow)
         limit = self._max_state_bytes if max_state_bytes is None else check_max_state_bytes(max_state_bytes)
         redact = (*self._redact, *Intake(redact=redact).redact)
-        return Run(
+        run = Run(
             self._core,
             run_id,
             rules=chosen(keep_last, retention) or self._rules,
             fingerprint=fingerprint,
             intake=Intake(exclude, redact, max_state_bytes=limit),
+            pace=pace,
+            work=work_of(terms_for(run_id, lease, busy), watch, on_fenced),
+            meter=Meter(self._core.effects.clock, progress, check_max_steps(max_steps)),
         )
+        if drain_on_sigterm is not None:
+            run.on_sigterm(drain_on_sigterm)
+        return run
 
     def runs(self, prefix: str = "") -> Iterator[RunInfo]:
         """Iterate over the runs whose id starts with `prefix`: one request per 1,000 runs.
@@ -262,7 +308,11 @@ class Store(Keeping, Proving):
         return await list_runs(self._core.storage, prefix, cursor)
 
     def close(self) -> None:
-        """Let what its runs started aside end, and close its connections. Safe to call twice."""
+        """Make durable what its runs have pending, and close its connections. Safe to call twice.
+
+        Raises:
+            CloudckptError: Why something that was saved is not durable, unless a call raised it before.
+        """
         self._core.close()
 
     async def aclose(self) -> None:

@@ -35,6 +35,9 @@ class RunSummary:
         notes: What was said of the run.
         expired: Which checkpoints expired last, newest first.
         tombstone: Of a deleted run.
+        lease: Seconds of the lease under which it is worked on; 0 when it is free for a worker to claim,
+            None where leases are not used.
+        max_steps: How many steps there will be at most, if its writer said so.
     """
 
     id: str
@@ -53,6 +56,8 @@ class RunSummary:
     notes: Mapping[str, Any]
     expired: tuple[Expired, ...]
     tombstone: Tombstone | None
+    lease: float | None = None
+    max_steps: int | None = None
 
 
 def summarize(manifest: Manifest) -> RunSummary:
@@ -80,4 +85,6 @@ def summarize(manifest: Manifest) -> RunSummary:
         notes=dict(manifest.notes),
         expired=manifest.expired,
         tombstone=manifest.tombstone,
+        lease=None if manifest.lease is None else manifest.lease.seconds or 0,
+        max_steps=manifest.max_steps,
     )

@@ -115,7 +115,12 @@ class TarReader:
 
     def read(self) -> bytes:
         """Return the rest of the member's bytes."""
-        return b"".join(self.chunks())
+        if self._name is None:
+            return b""
+        size, self._left = self._left, 0
+        data = self._read(size, "in the middle of a member")
+        self._padding()
+        return data
 
     def skip(self) -> None:
         """Pass over the member's bytes, without a look at them where the file is seekable."""
@@ -141,8 +146,13 @@ class TarReader:
 
     def _read(self, size: int, where: str) -> bytes:
         data = self._file.read(size) if size else b""
-        while len(data) < size and (more := self._file.read(size - len(data))):
-            data += more
+        if 0 < len(data) < size:  # a pipe gives what it has
+            pieces = [data]
+            left = size - len(data)
+            while left and (more := self._file.read(left)):
+                pieces.append(more)
+                left -= len(more)
+            data = b"".join(pieces)
         if len(data) < size:
             raise self._broken(f"the archive ends {where}")
         self._at += size

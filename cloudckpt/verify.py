@@ -8,16 +8,18 @@ manifest that still stands, or when two manifests have it. It does not repair.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 from cloudckpt import keys
 from cloudckpt.access import Access
 from cloudckpt.collect import objects_of
-from cloudckpt.effects import Effects, gather
+from cloudckpt.effects import Effects, gather, sha256
 from cloudckpt.errors import (
+    ArchivedError,
+    CloudckptError,
     CorruptCheckpointError,
     DataError,
     InvalidInputError,
@@ -27,9 +29,9 @@ from cloudckpt.errors import (
 from cloudckpt.examine import Examination, Problem, Verified, problem_of
 from cloudckpt.format import decode_manifest
 from cloudckpt.load import read_payload
-from cloudckpt.model import Entry, Manifest, Page
+from cloudckpt.model import Action, Entry, Extent, Manifest, Page
 from cloudckpt.objects import PART_BYTES
-from cloudckpt.pages import READS_AT_ONCE, Pages, Walk
+from cloudckpt.pages import READS_AT_ONCE, Pages, Walk, ledger_pages
 from cloudckpt.pointer import Base
 from cloudckpt.storage.contract import Listed, Storage
 from cloudckpt.storage.retry import each_its_own
@@ -41,22 +43,63 @@ PAYLOADS_AT_ONCE = 8
 
 
 class TolerantPages(Pages):
-    """The history objects of a run that is examined: one that can't be read is noted, and empty."""
+    """The pages of a run that is examined: one that is missing or damaged is noted, and empty."""
+
+    tolerated: ClassVar[tuple[type[CloudckptError], ...]] = (DataError,)
 
     def __init__(self, storage: Storage, effects: Effects, run: str, examination: Examination) -> None:
         super().__init__(storage, effects, run)
         self._examination = examination
+        self._in_ledger = False
 
     async def read(self, page: Page) -> tuple[tuple[Entry, ...], tuple[Page, ...]]:
         """Return what is in a page; nothing when it can't be read."""
-        key = self.key(page)
+        key, examination = self.key(page), self._examination
         try:
             entries, below = await super().read(page)
-        except DataError as error:
-            self._examination.page_is_broken(page, key, error)
+        except self.tolerated as error:
+            (examination.ledger_is_broken if self._in_ledger else examination.page_is_broken)(
+                page, key, error
+            )
             return (), ()
-        self._examination.page(page, key, entries, below)
+        if self._in_ledger:
+            examination.ledger_page(page, key, (), below)
+        else:
+            examination.page(page, key, entries, below)
         return entries, below
+
+    async def actions(self, page: Page) -> tuple[Action, ...]:
+        """Return what is in a leaf of the ledger; nothing when it can't be read."""
+        key = self.key(page)
+        try:
+            actions = await super().actions(page)
+        except self.tolerated as error:
+            self._examination.ledger_is_broken(page, key, error)
+            return ()
+        self._examination.ledger_page(page, key, actions, ())
+        return actions
+
+    async def checkpoints(self, manifest: Manifest, *, ahead: int) -> AsyncIterator[list[Entry]]:
+        """Examine all checkpoints; yield those whose payload may be read, page by page."""
+        walk = Walk(self, manifest, ahead=ahead)
+        while (piece := await walk.next()) is not None:
+            yield [entry for entry in piece.entries if self._examination.entry(entry)]
+
+    async def ledger(self, manifest: Manifest, *, ahead: int) -> AsyncIterator[list[Action]]:
+        """Examine the ledger; yield the actions whose result may be read, page by page."""
+        yield [action for action in manifest.actions if self._examination.action(action)]
+        self._in_ledger = True
+        leaves, _ = await ledger_pages(self, manifest)
+        for start in range(0, len(leaves), ahead):
+            reads = [partial(self.actions, page) for page in leaves[start : start + ahead]]
+            for actions in await gather(self._effects, reads, width=ahead):
+                yield [action for action in actions if self._examination.action(action)]
+
+
+class _PagesInPlace(TolerantPages):
+    """Those in a store, where one may be in a cold tier: that hides no other damage."""
+
+    tolerated = (DataError, ArchivedError)
 
 
 def in_batches(items: Iterable[T], size: Callable[[T], int]) -> Iterator[list[T]]:
@@ -81,24 +124,38 @@ async def look(access: Access, manifest: Manifest, depth: int) -> tuple[Verified
     # Listed after the manifest was read: an object is put before a manifest refers to it.
     sizes = await objects_of(access.storage, access.run) if depth > 1 else None
     examination = Examination(manifest, sizes)
-    pages = TolerantPages(access.storage, access.effects, access.run, examination)
-    walk = Walk(pages, manifest, ahead=READS_AT_ONCE)
-    while (piece := await walk.next()) is not None:
-        entries = [entry for entry in piece.entries if examination.entry(entry)]
-        if depth > 2:
-            for batch in in_batches(entries, lambda entry: entry.size):
-                reads = [partial(_read, access, manifest, entry, examination) for entry in batch]
-                await gather(access.effects, reads, width=PAYLOADS_AT_ONCE)
+    pages = _PagesInPlace(access.storage, access.effects, access.run, examination)
+    async for entries in pages.checkpoints(manifest, ahead=READS_AT_ONCE):
+        for batch in in_batches(entries if depth > 2 else (), lambda entry: entry.size):
+            reads = [partial(_read, access, manifest, entry, examination) for entry in batch]
+            await gather(access.effects, reads, width=PAYLOADS_AT_ONCE)
+    async for actions in pages.ledger(manifest, ahead=READS_AT_ONCE):
+        extents = [extent for action in actions for extent in action.extents]
+        for some in in_batches(extents if depth > 2 else (), lambda extent: extent.length):
+            checks = [partial(_read_result, access, extent, examination) for extent in some]
+            await gather(access.effects, checks, width=PAYLOADS_AT_ONCE)
     return examination.verified(depth), examination
 
 
 async def _read(access: Access, manifest: Manifest, entry: Entry, examination: Examination) -> None:
     try:
         data = await read_payload(access.storage, access.effects, manifest, entry)
-    except CorruptCheckpointError as error:
+    except (CorruptCheckpointError, ArchivedError) as error:
         examination.note(error, "object-bytes", keys.manifest_key(manifest.run))
     else:
         examination.read += len(data)
+
+
+async def _read_result(access: Access, extent: Extent, examination: Examination) -> None:
+    try:
+        stored = await access.storage.read(extent.key)
+    except ArchivedError as error:
+        examination.note(error, "result", extent.key)
+        return
+    if stored is None or await sha256(access.effects, stored.data) != extent.digest:
+        examination.say("result", "an action's result does not match its digest", key=extent.key)
+    else:
+        examination.read += len(stored.data)
 
 
 async def verify(access: Access, depth: int) -> tuple[Verified, Base | None]:

@@ -92,7 +92,10 @@ def archive_shape(name: str, report: ArchiveReport) -> dict[str, Any]:
 )
 @click.option("--deep", is_flag=True, help="The same as --depth 3.")
 @click.option(
-    "--key", type=click.File("rb"), metavar="PUBLIC", help="Of an archive: it must be signed by this Ed25519 key."
+    "--key",
+    type=click.File("rb"),
+    metavar="PUBLIC",
+    help="Of an archive: the Ed25519 key that must have signed it.",
 )
 @with_output
 @location

@@ -37,6 +37,16 @@ TOPICS: Final[dict[str, dict[str, Row]]] = {
         "size": Row("size:size_command", "Show what takes the bytes of a state."),
         "watch": Row("watch:watch", "Follow a run while it works."),
     },
+    "Wait and answer": {
+        "waiting": Row("waiting:waiting", "List what runs wait for."),
+        "answer": Row("waiting:answer", "Answer what a run waits for."),
+        "actions": Row("waiting:actions", "List what a run has done once, newest first."),
+    },
+    "Work": {
+        "submit": Row("work:submit", "Begin a run for a worker to claim."),
+        "offer": Row("work:offer", "Let workers claim runs that are there."),
+        "work": Row("work:work", "Work on the runs of a store, one after the other."),
+    },
     "Say something": {
         "tag": Row("marks:tag", "Give a checkpoint a name; it no longer expires."),
         "annotate": Row("marks:annotate", "Write notes beside a checkpoint."),
@@ -59,6 +69,7 @@ TOPICS: Final[dict[str, dict[str, Row]]] = {
         "repair": Row("checks:repair", "Make a damaged run go on."),
         "export": Row("archives:export", "Write runs into an archive."),
         "import": Row("archives:import_", "Bring the runs of an archive into the store."),
+        "copy": Row("copies:copy", "Copy runs into another store."),
     },
     "Try and check": {
         "gauntlet": Row(

@@ -41,6 +41,13 @@ def json_object(_context: click.Context, _option: click.Parameter, value: str | 
 
 def location(command: Command) -> Command:
     """Give a command the options that say where a store is: `store`, `engine`, `storage_options`."""
+    return click.option(
+        "--store", metavar="URL", envvar="CLOUDCKPT_URL", help="The store. [env: CLOUDCKPT_URL]"
+    )(engine_options(command))
+
+
+def engine_options(command: Command) -> Command:
+    """Give a command `engine` and `storage_options`."""
     for option in (
         click.option(
             "--storage-options",
@@ -53,9 +60,18 @@ def location(command: Command) -> Command:
             metavar="NAME",
             help="The engine, where a URL has more than one, such as boto3 or obstore for s3://.",
         ),
+    ):
+        command = option(command)
+    return command
+
+
+def other_engine_options(command: Command) -> Command:
+    """Give a command `to_engine` and `to_storage_options`, of the other of two stores."""
+    for option in (
         click.option(
-            "--store", metavar="URL", envvar="CLOUDCKPT_URL", help="The store. [env: CLOUDCKPT_URL]"
+            "--to-storage-options", metavar="JSON", callback=json_object, help="As of --storage-options."
         ),
+        click.option("--to-engine", metavar="NAME", help="Its engine, as of --engine."),
     ):
         command = option(command)
     return command

@@ -12,8 +12,8 @@ from cloudckpt.cli import names, shapes
 from cloudckpt.cli.frame import (
     confirm,
     dry_run_option,
-    json_object,
     opened,
+    other_engine_options,
     run_argument,
     with_output,
     with_store,
@@ -61,8 +61,7 @@ def rollback(store: Store, out: Output, name: str, *, dry_run: bool, yes: bool) 
 @run_argument("name", "RUN[@WHICH]")
 @click.argument("new", metavar="NEW")
 @click.option("--to", metavar="URL", help="The store of the new run. [default: the same]")
-@click.option("--to-engine", metavar="NAME", help="Its engine, as of --engine.")
-@click.option("--to-storage-options", metavar="JSON", callback=json_object, help="As of --storage-options.")
+@other_engine_options
 @with_output
 @with_store
 def fork(

@@ -98,6 +98,16 @@ def whole(store: Store, text: str, work: Callable[[Run], T]) -> T:
     return _first(store, [Name(run, {}) for run in ids], lambda name: work(store.run(name.run)))
 
 
+def there(store: Store, text: str) -> str:
+    """Return the id of the run that a name means; raises when it is not there: one request."""
+
+    def look(run: Run) -> str:
+        run.summary()
+        return run.id
+
+    return whole(store, text, look)
+
+
 def either(store: Store, text: str, work: Callable[[Run, dict[str, Any] | None], T]) -> T:
     """Return what `work` makes of a checkpoint, or where the name has none, of the whole run (None)."""
 

@@ -67,6 +67,8 @@ def summary(run: RunSummary) -> dict[str, Any]:
         ],
         "tombstone": tombstone(run.tombstone),
         "newest": run.newest and checkpoint(run.newest),
+        "lease": run.lease,
+        "max_steps": run.max_steps,
     }
 
 

@@ -17,6 +17,7 @@ from cloudckpt.cli.frame import run_argument, with_output, with_store
 from cloudckpt.cli.screen import Column, Document, Output
 from cloudckpt.cli.words import iso, size, when
 from cloudckpt.clock import SystemClock
+from cloudckpt.progress import clock_time, left, rate_of
 from cloudckpt.run import Run
 from cloudckpt.store import Store
 
@@ -25,6 +26,10 @@ FINISHED: Final = ("done", "failed", "deleted")
 
 def _rate(rate: float | None) -> str:
     return "" if rate is None else f"{rate:,.1f} a minute"
+
+
+def _left(seconds: float | None) -> str:
+    return "" if seconds is None else clock_time(seconds)
 
 
 COLUMNS: Final = (
@@ -39,6 +44,8 @@ COLUMNS: Final = (
     Column("rate", "rate", _rate),
     Column("epoch", "epoch"),
     Column("host", "writer"),
+    Column("max_steps", "of steps"),
+    Column("remaining", "left", _left),
 )
 _NEWS: Final = ("status", "seq", "epoch")
 
@@ -82,17 +89,23 @@ def _follow(run: Run, out: Output, interval: float, *, once: bool) -> None:
 
 def _looks(run: Run, interval: float, *, once: bool) -> Iterator[Document]:
     begun: tuple[float, int] | None = None
+    first: tuple[float, int] | None = None  # the same by steps
     while True:
         told = shapes.summary(run.summary())
         now = time.monotonic()
         begun = begun or (now, told["seq"])
         elapsed = now - begun[0]
+        step, most = told["step"], told["max_steps"]
+        first = first or (None if step is None else (now, step))
+        rate = None if first is None or step is None else rate_of(first, (now, step))
         yield {
             "time": iso(SystemClock().now()),
             **{key: told[key] for key in ("run", "status", "seq", "step", "saved", "checkpoints", "epoch")},
             "size": told["newest"] and told["newest"]["size"],
             "rate": round((told["seq"] - begun[1]) * 60 / elapsed, 2) if elapsed else None,
             "host": told["writer"]["host"],
+            "max_steps": most,
+            "remaining": None if step is None or (left_ := left(step, most, rate)) is None else round(left_),
         }
         if once or told["status"] in FINISHED:
             return

@@ -40,9 +40,29 @@ def find(cls: type) -> Container | None:
 
 def _dump_array(value: Any, encoding: Encoding) -> Iterable[Any]:
     dtype = _dtype_to_plain(value.dtype)
-    fortran = value.flags.f_contiguous and not value.flags.c_contiguous
+    fortran = _is_fortran(value)
     items = encoding.aside(_items(value.T if fortran else value))
     return dtype, list(value.shape), "F" if fortran else "C", items
+
+
+def frozen(value: Any) -> Any:
+    """Return an array that is written as this one, and that nobody can change: itself, over bytes.
+
+    Raises:
+        Unsupported: It can't be carried.
+    """
+    np: Any = sys.modules["numpy"]
+    _dtype_to_plain(value.dtype)
+    base = value.base
+    while type(base) is np.ndarray:
+        base = base.base
+    if type(base) is bytes and not value.flags.writeable:
+        return value
+    return value.copy(order="F" if _is_fortran(value) else "C")
+
+
+def _is_fortran(value: Any) -> bool:
+    return bool(value.flags.f_contiguous and not value.flags.c_contiguous)
 
 
 def _dump_scalar(value: Any, _: Encoding) -> Iterable[Any]:

@@ -36,11 +36,16 @@ def encoder_of(cls: type) -> Encoder:
     if encoder is None:
         if len(_encoders) > 4096:  # classes made at run time would never be let go
             _encoders.clear()
-        encoder = _encoders[cls] = _make(_kind_of(cls))
+        encoder = _encoders[cls] = _make(kind_of(cls))
     return encoder
 
 
-def _kind_of(cls: type) -> Kind:
+def kind_of(cls: type) -> Kind:
+    """Return how instances of exactly `cls` are carried.
+
+    Raises:
+        Unsupported: They are not.
+    """
     kind = containers.CONTAINERS.get(cls) or scalars.find(cls) or arrays.find(cls) or shape_of(cls)
     if kind is not None:
         return kind
@@ -66,15 +71,21 @@ def _make(kind: Kind) -> Encoder:
 
 def _encode_object(value: Any, _: Encoding) -> Any:
     shape: Any = shape_of(type(value))  # not kept: `register` may have changed it
-    if shape.strays(value):
-        raise Unsupported(_stray(shape))
+    check_whole(shape, value)
     name, version = registry.identity(type(value))
-    return to_array(name, version, _fields_of(shape, value), shape.unset(value))
+    return to_array(name, version, fields_of(shape, value), shape.unset(value))
 
 
-def _fields_of(shape: Shape, value: Any) -> dict[str, Any]:
+def fields_of(shape: Shape, value: Any) -> dict[str, Any]:
+    """Return what is saved of an object, in a dict of one's own."""
     fields, strange = shape.read(value), unknown.kept(value)
     return {**fields, **strange} if strange else fields
+
+
+def check_whole(shape: Shape, value: Any) -> None:
+    """Raise `Unsupported` when something of an object would be lost."""
+    if shape.strays(value):
+        raise Unsupported(_stray(shape))
 
 
 def _stray(shape: Shape) -> str:
@@ -108,9 +119,12 @@ class _Look:
         return data
 
 
+LOOK: Final = _Look()
+
+
 def strays_of(value: Any) -> Iterator[tuple[str, str]]:
     """Yield each attribute that would be lost, as what it adds to the path, and the reason."""
-    shape = None if _is_packed(value) else _kind_of(type(value))
+    shape = None if is_packed(value) else kind_of(type(value))
     if isinstance(shape, Shape):
         yield from ((f".{name}", _stray(shape)) for name in shape.strays(value))
 
@@ -121,10 +135,10 @@ def parts_of(value: Any) -> Iterator[Part]:
     Raises:
         Unsupported: The value itself can't be carried.
     """
-    if _is_packed(value):
+    if is_packed(value):
         yield from _packed_parts(value, 1)
         return
-    kind = _kind_of(type(value))
+    kind = kind_of(type(value))
     if isinstance(kind, Scalar):
         kind.dump(value)
     elif isinstance(kind, Container):
@@ -132,21 +146,21 @@ def parts_of(value: Any) -> Iterator[Part]:
         yield from _items_of(kind, value)
     elif isinstance(kind, Shape):
         registry.identity(kind.cls)
-        yield from (Part(f".{name}", item, 2) for name, item in _fields_of(kind, value).items())
+        yield from (Part(f".{name}", item, 2) for name, item in fields_of(kind, value).items())
     else:
         yield from (Part(f".{name}", item, 2) for name, item in value.fields.items())
 
 
 def _items_of(container: Container, value: Any) -> Iterator[Part]:
-    for position, item in enumerate(container.dump(value, _Look())):
+    for position, item in enumerate(container.dump(value, LOOK)):
         if container.is_mapping and type(item) is dict:
             yield from _packed_parts(item, 2)
         else:
             yield Part(f"[{position}]", item)
 
 
-def _is_packed(value: Any) -> bool:
-    """Whether msgpack has a type for the value."""
+def is_packed(value: Any) -> bool:
+    """Whether msgpack has a type for the value, of those that are no atoms."""
     from msgpack import ExtType, Timestamp
 
     return type(value) in {dict, list, memoryview, ExtType, Timestamp}

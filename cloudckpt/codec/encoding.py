@@ -14,6 +14,7 @@ joined to the value by the compressor. Plain values never enter Python code one 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -63,31 +64,72 @@ def encode(state: object, *, max_bytes: int = MAX_STATE_BYTES) -> Encoded:
     Raises:
         SerializationError: It holds what can't be carried; `paths` says where.
     """
-    encoding = _Encoding()
+    return prepare(state, max_bytes=max_bytes).seal()
+
+
+class Unsealed(NamedTuple):
+    """A state that is packed, so that its owner may change it, and neither hashed nor compressed.
+
+    Attributes:
+        parts: The encoded state, in the order of its bytes.
+        aside: What follows them.
+        marks: Whether there are marks in it.
+        schema, schema_version: As in `Encoded`.
+    """
+
+    parts: Sequence[memoryview | bytes]
+    aside: Sequence[memoryview | bytes]
+    marks: bool
+    schema: str | None
+    schema_version: int | None
+
+    @property
+    def size(self) -> int:
+        """Bytes of all of it."""
+        return sum(map(len, self.parts)) + sum(map(len, self.aside))
+
+    def seal(self) -> Encoded:
+        """Return it hashed and compressed; once, since the parts are let go. Leaves Python's lock free."""
+        size, digest = self.size, hashlib.sha256()
+        for part in (*self.parts, *self.aside):
+            digest.update(part)
+        return Encoded(
+            data=frame.seal_parts(self.parts, self.aside, marks=self.marks),
+            encoded_size=size,
+            encoded_digest=digest.hexdigest(),
+            codec=f"{CODEC}/{CODEC_VERSION}",
+            schema=self.schema,
+            schema_version=self.schema_version,
+        )
+
+
+def prepare(state: object, *, max_bytes: int = MAX_STATE_BYTES) -> Unsealed:
+    """Return `state` as it is now, packed; the first half of `encode`.
+
+    Raises:
+        SerializationError: As `encode`.
+    """
+    encoding = Encoding()
     packed = encoding.pack_whole(state)
-    size = packed.size
-    if size > max_bytes:
+    aside = [packed.aside] if packed.aside else []
+    return checked(Unsealed([packed.value], aside, encoding.marks, *schema_of(state)), max_bytes)
+
+
+def checked(unsealed: Unsealed, max_bytes: int) -> Unsealed:
+    """Return it; raise SerializationError when it is too large."""
+    if unsealed.size > max_bytes:
         raise SerializationError(
             "the state is larger than it may be; keep large data outside and its address in the "
             "state, or raise max_bytes",
             kind="too-large",
-            encoded_size=size,
+            encoded_size=unsealed.size,
             max_bytes=max_bytes,
         )
-    digest = hashlib.sha256(packed.value)
-    digest.update(packed.aside)
-    schema, version = _schema_of(state)
-    return Encoded(
-        data=frame.seal(packed.value, packed.aside, marks=encoding.marks),
-        encoded_size=size,
-        encoded_digest=digest.hexdigest(),
-        codec=f"{CODEC}/{CODEC_VERSION}",
-        schema=schema,
-        schema_version=version,
-    )
+    return unsealed
 
 
-def _schema_of(state: object) -> tuple[str, int] | tuple[None, None]:
+def schema_of(state: object) -> tuple[str, int] | tuple[None, None]:
+    """Return the name and version of the schema of a state."""
     if isinstance(state, Record):
         return state.tag, state.version
     return (None, None) if shape_of(type(state)) is None else registry.identity(type(state))
@@ -111,10 +153,10 @@ def pack(value: object) -> Packed:
     Raises:
         SerializationError: It can't be carried.
     """
-    return _Encoding().pack_whole(value)
+    return Encoding().pack_whole(value)
 
 
-class _Encoding:
+class Encoding:
     """One call of `encode`: the packer's hook for what msgpack has no type for.
 
     Attributes:
@@ -129,6 +171,7 @@ class _Encoding:
         self._ordering = False
 
     def pack_whole(self, state: object) -> Packed:
+        """Return the state packed, in one go."""
         packer = self._packer(autoreset=False)
         try:
             # In a list, for the packer goes one level deeper than the unpacker reads.
@@ -140,12 +183,14 @@ class _Encoding:
         return Packed(packed[1:], b"" if self._aside is None else self._aside.getbuffer())
 
     def __call__(self, value: Any) -> Any:
+        """Return what msgpack has a type for, in the place of what it has none for."""
         packable = encoder_of(type(value))(value, self)
         if type(packable) is list:
             self.marks = True
         return packable
 
     def in_order(self, items: frozenset[Any] | set[Any]) -> list[Any]:
+        """Return `items` in the order of their encodings."""
         # Each is ordered once, or nested ones would be packed twice as often at each level.
         # The set is kept, since another could get its id; and looked at again, since a
         # `to_fields` may fill one set anew for each object.
@@ -158,6 +203,7 @@ class _Encoding:
         return found
 
     def spend(self, pattern_length: int) -> None:
+        """Count a pattern's length, see `containers.Encoding`."""
         self._pattern_lengths += pattern_length
         if self._pattern_lengths > containers.MAX_PATTERNS:
             raise Unsupported(
@@ -165,6 +211,7 @@ class _Encoding:
             )
 
     def aside(self, data: bytes | memoryview) -> bytes | memoryview | None:
+        """Put an array's bytes behind the value, if it is large."""
         # What is packed to be compared is not written, and is compared with all that is in it.
         if self._ordering or len(data) < LEAST_ASIDE:
             return data

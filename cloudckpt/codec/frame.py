@@ -17,6 +17,7 @@ from __future__ import annotations
 import io
 import struct
 import threading
+from collections.abc import Sequence
 from functools import cache
 from typing import Any, Final
 
@@ -66,19 +67,29 @@ _own = _Own()
 def seal(encoded: memoryview | bytes, aside: memoryview | bytes = b"", *, marks: bool) -> bytes:
     """Return the header and the compressed `encoded`, with what lies behind its value."""
     if aside:
-        payload = io.BytesIO()
-        payload.write(header(marks=marks, aside=True))
-        # Not the thread's own: between two writes a signal's handler may save, too.
-        with _compressor().stream_writer(payload, size=len(encoded) + len(aside), closefd=False) as stream:
-            stream.write(encoded)
-            stream.write(aside)
-        return payload.getvalue()
+        return seal_parts([encoded], [aside], marks=marks)
     if _own.compressor is None:
         _own.compressor = _compressor()
     frame: bytes = _own.compressor.compress(encoded)
     if isinstance(encoded, memoryview):
         encoded.release()  # so that the packed state and the joined payload never exist at once
     return header(marks=marks) + frame
+
+
+def seal_parts(
+    encoded: Sequence[memoryview | bytes], aside: Sequence[memoryview | bytes], *, marks: bool
+) -> bytes:
+    """Return what `seal` returns for the joined parts, which are never joined; decodes to the same."""
+    if len(encoded) == 1 and not aside:
+        return seal(encoded[0], marks=marks)
+    parts = [*encoded, *aside]
+    payload = io.BytesIO()
+    payload.write(header(marks=marks, aside=bool(aside)))
+    # Not the thread's own: between two writes a signal's handler may save, too.
+    with _compressor().stream_writer(payload, size=sum(map(len, parts)), closefd=False) as stream:
+        for part in parts:
+            stream.write(part)
+    return payload.getvalue()
 
 
 def _compressor() -> Any:

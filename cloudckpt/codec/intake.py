@@ -8,7 +8,7 @@ and nothing depends on it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from cloudckpt.codec.frame import MAX_STATE_BYTES
@@ -16,10 +16,12 @@ from cloudckpt.errors import InvalidInputError, SerializationError
 from cloudckpt.late import Late
 
 if TYPE_CHECKING:
-    from cloudckpt.codec import encoding, redaction, sizes
+    from cloudckpt.codec import encoding, freezing, gently, redaction, sizes
     from cloudckpt.model import Size
 else:  # a run has an intake before it is known whether it will save
     encoding = Late("cloudckpt.codec.encoding")
+    freezing = Late("cloudckpt.codec.freezing")
+    gently = Late("cloudckpt.codec.gently")
     redaction = Late("cloudckpt.codec.redaction")
     sizes = Late("cloudckpt.codec.sizes")
 
@@ -31,6 +33,9 @@ STEADY: Final = 4
 
 LEAST: Final = 64 * 1024
 """Encoded bytes below which no growth is worth a word."""
+
+AT_ONCE: Final = 1 << 20
+"""Encoded bytes that are packed in a moment: a millisecond or two."""
 
 _QUARTER: Final = SAVES // 4
 _LEVELS: Final = 4
@@ -76,6 +81,7 @@ class Intake:
         self.redact = () if self._rules is None else self._rules.redact
         self._max = max_state_bytes
         self._growth = Growth()
+        self._size: int | None = None  # of the newest state that was packed
 
     def labels(
         self, tags: tuple[str, ...], metadata: dict[str, Any]
@@ -109,10 +115,44 @@ class Intake:
             InvalidInputError: It is too large, or a rule excludes what can't be missing.
             SerializationError: It can't be carried.
         """
+        return self._capture(state, explain=explain, at_once=True)()
+
+    def capture(self, state: object, *, explain: bool = False) -> Callable[[], Taken]:
+        """Take the state as it is now; return what makes it bytes, on any thread, once.
+
+        When the state before it was of a size that is packed in a moment, it is packed here. Else it is
+        only copied as far as it can change (`freezing.py`), and packed there; so is it told there that it
+        is too large.
+
+        Raises:
+            InvalidInputError: It is too large, or a rule excludes what can't be missing.
+            SerializationError: It can't be carried.
+        """
+        return self._capture(state, explain=explain, at_once=self._size is not None and self._size <= AT_ONCE)
+
+    def _capture(self, state: object, *, explain: bool, at_once: bool) -> Callable[[], Taken]:
         if self._rules is not None:
             state = self._rules.apply(state)
+        frozen = None if at_once or explain else freezing.freeze(state)
+        if frozen is not None:
+            return lambda: self._sealed(frozen.value)
+        unsealed = self._packed(state, encoding.prepare)
+        warning = self._noted(state, unsealed)
+        measured = sizes.measure(state) if explain else None
+        return lambda: Taken(unsealed.seal(), measured, warning)
+
+    def _sealed(self, state: object) -> Taken:
+        unsealed = self._packed(state, gently.prepare)
+        warning = self._noted(state, unsealed)
+        return Taken(unsealed.seal(), None, warning)
+
+    def _noted(self, state: object, unsealed: encoding.Unsealed) -> str | None:
+        self._size = unsealed.size
+        return self._growth.note(state, unsealed.size)
+
+    def _packed(self, state: object, pack: Callable[..., encoding.Unsealed]) -> encoding.Unsealed:
         try:
-            encoded = encoding.encode(state, max_bytes=self._max)
+            return pack(state, max_bytes=self._max)
         except SerializationError as error:
             if error.kind != "too-large":
                 raise
@@ -124,11 +164,6 @@ class Intake:
                 encoded_size=error.facts["encoded_size"],
                 max_state_bytes=self._max,
             ) from None
-        return Taken(
-            encoded=encoded,
-            measured=sizes.measure(state) if explain else None,
-            warning=self._growth.note(state, encoded.encoded_size),
-        )
 
 
 class Growth:

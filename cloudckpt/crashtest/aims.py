@@ -1,12 +1,13 @@
 """Where the kills of a life are meant to fall. Pure: a seed and an undisturbed run decide.
 
 Owns: the three kinds of aims and their choice. Invariants: one seed gives one life, whatever
-other lives there are, so that a failed one can be lived again alone; lives with seeds in
-a row are first killed at lines far from each other, so that few lives come to most lines.
+other lives there are, so that a failed one can be lived again alone; as many lives
+as there are lines, with seeds in a row, are first killed at each of them once, as far as by line.
 """
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,15 +19,12 @@ from cloudckpt.crashtest.points import WHENS
 KILLS_OF_A_LIFE: Final = (1, 1, 2, 3)
 """How often a life is killed, equally often: who was resumed and is killed again has more to get wrong."""
 
-MOMENTS: Final = 0.25
+MOMENTS: Final = 0.2
 """How many of the kills fall at a time rather than at a line: also inside of a line that waits."""
 
 EARLY: Final = 0.1
 """How many fall also at lines that come only before the first storage call, such as imports: nothing is
 there yet to be lost."""
-
-_GOLDEN: Final = 0.6180339887498949
-"""Its multiples, less what is before the point, are spread over 0 to 1 however many there are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +41,12 @@ class AtLine:
 
 @dataclass(frozen=True, slots=True)
 class AtTime:
-    """So many seconds after the agent's own first line."""
+    """After this share, from 0 to 1, of the time from the agent's own first line to its end."""
 
-    seconds: float
+    share: float
 
     def __str__(self) -> str:
-        return f"after {self.seconds:.3f} s"
+        return f"after {self.share:.0%} of the time"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +79,10 @@ class Profile:
 
     Attributes:
         lines: The agent's own; empty where they can't be seen.
-        seconds: From its own first line to its end.
         calls: How many calls its store got.
     """
 
     lines: tuple[Line, ...]
-    seconds: float
     calls: int
 
 
@@ -97,12 +93,16 @@ def random_aims(seed: int, profile: Profile) -> Iterator[Aim]:
     late = [line for line in every if line.late] or every
     for n in range(chance.choice(KILLS_OF_A_LIFE)):
         if not every or chance.random() < MOMENTS:
-            yield AtTime(chance.random() * profile.seconds)
+            yield AtTime(chance.random())
             continue
         lines = every if chance.random() < EARLY else late
-        place = chance.random() if n else seed * _GOLDEN % 1.0
-        line = lines[int(place * len(lines))]
+        line = lines[chance.randrange(len(lines)) if n else seed * _stride(len(lines)) % len(lines)]
         yield AtLine(line.file, line.number, chance.randint(1, line.count))
+
+
+def _stride(count: int) -> int:
+    """Return a number whose multiples go through all of `count` before they repeat, by leaps."""
+    return next(n for n in range(max(1, round(count * 0.618)), 2 * count + 2) if math.gcd(n, count) == 1)
 
 
 def every_call(profile: Profile) -> Iterator[AtCall]:

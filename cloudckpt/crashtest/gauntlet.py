@@ -36,7 +36,7 @@ RESULTS: Final = ("line", "stdout", "none")
 
 SEEDS: Final = 1_000_000
 
-PATIENCE: Final = 3
+PATIENCE: Final = 10
 """Lives in a row that end before their kill falls, until it is said that no more fall."""
 
 
@@ -157,6 +157,7 @@ class Trial:
         first, second = room.live(0), room.live(1)
         self._base, notes = _baseline(first, second, options, room.where)
         self._profile = room.profile(first)
+        self._seconds = min(first.work, second.work)
         self._calls = (*options.calls, *(every_call(self._profile) if options.every_call else ()))
         self.total = options.kills + len(self._calls)
         self.report = Report(
@@ -192,8 +193,10 @@ class Trial:
 
     def _live(self, number: int, aims: Iterable[Aim], origin: int | AtCall) -> Tried:
         where, options = self._lab.where, self._options
-        life = self._lab.live(number, aims, lines=bool(self._profile.lines))
+        life = self._lab.live(number, aims, lines=bool(self._profile.lines), seconds=self._seconds)
         kills = kills_of(self._base, life)
+        if not kills:  # it was faster than the undisturbed ones: the next kill by time comes sooner
+            self._seconds = min(self._seconds, life.work)
         at_call = isinstance(origin, AtCall)
         replay = f"--kills 0 --call {origin}" if at_call else f"--kills {max(1, len(kills))} --seed {origin}"
         result = _result(life.stays[-1], options) or ""

@@ -105,6 +105,11 @@ class Life:
         return sum(stay.fell is not None for stay in self.stays)
 
     @property
+    def work(self) -> float:
+        """How long its last process worked, from its own first line to its end."""
+        return self.stays[-1].ended - self.stays[-1].begun
+
+    @property
     def seconds(self) -> float:
         """How long its processes took."""
         return sum(stay.ended - stay.began for stay in self.stays)
@@ -131,13 +136,16 @@ class Lab:
     timeout: float = 300.0
     result_file: str | None = None
 
-    def live(self, number: int, aims: Iterable[Aim] = (), *, lines: bool = True) -> Life:
+    def live(
+        self, number: int, aims: Iterable[Aim] = (), *, lines: bool = True, seconds: float = 0.0
+    ) -> Life:
         """Live a life whose processes are killed at `aims`, one each, and whose last is left alone.
 
         Args:
             number: Of the life.
             aims: Where its kills are to fall; it ends early when one is missed.
             lines: Whether the agent's own lines can be seen.
+            seconds: What a process takes from its own first line to its end.
         """
         url = self.where.fresh(number)
         folder = self.scratch / str(number)
@@ -145,7 +153,7 @@ class Lab:
         stays: list[Stay] = []
         known: set[tuple[str, int]] = set()
         for n, aim in enumerate(itertools.chain(aims, [None])):
-            stays.append(self._stay(url, folder, n, aim, known, lines=lines))
+            stays.append(self._stay(url, folder, n, aim, known, lines=lines, seconds=seconds))
             if stays[-1].fell is None:
                 break
         return Life(number, url, tuple(stays), tuple(read_effects(folder / "effects")))
@@ -158,10 +166,18 @@ class Lab:
         lines = tuple(
             Line(file, number, count, at >= first) for file, number, count, at in json.loads(told or "[]")
         )
-        return Profile(lines, stay.ended - stay.begun, stay.calls)
+        return Profile(lines, stay.calls)
 
     def _stay(
-        self, url: str, folder: Path, n: int, aim: Aim | None, known: set[tuple[str, int]], *, lines: bool
+        self,
+        url: str,
+        folder: Path,
+        n: int,
+        aim: Aim | None,
+        known: set[tuple[str, int]],
+        *,
+        lines: bool,
+        seconds: float,
     ) -> Stay:
         status, calls, output = folder / f"status-{n}", folder / f"calls-{n}", folder / f"output-{n}"
         status.write_bytes(bytes(hook.SIZE))
@@ -189,7 +205,8 @@ class Lab:
                 output=out,
             ) as machine,
         ):
-            hung = _attend(machine, aim, status if lines else None, self.timeout)
+            after = aim.share * seconds if isinstance(aim, AtTime) else None
+            hung = _attend(machine, after, status if lines else None, self.timeout)
             ended = time.monotonic()
             code = machine.process.returncode
             line = _read_status(status)
@@ -236,17 +253,21 @@ def lab(command: Sequence[str], where: Places, **options: Any) -> Iterator[Lab]:
         yield Lab(tuple(command), where, Path(name), **options)
 
 
-def _attend(machine: Machine, aim: Aim | None, status: Path | None, timeout: float) -> bool:
-    """Wait until a process has ended, and kill it when it is time; return whether it had to be stopped."""
+def _attend(machine: Machine, after: float | None, status: Path | None, timeout: float) -> bool:
+    """Wait until a process has ended, or kill it so many seconds after it has begun to work.
+
+    Returns:
+        Whether it had to be stopped.
+    """
     until = machine.began + timeout
-    if isinstance(aim, AtTime):
+    if after is not None:
         begun = machine.began
         while status is not None and machine.process.poll() is None and time.monotonic() < until:
             begun = _read_status(status).first
             if begun:
                 break
             time.sleep(LOOK)
-        until = min(until, begun + aim.seconds) if begun else until
+        until = min(until, begun + after) if begun else until
     try:
         machine.process.wait(max(0.0, until - time.monotonic()))
     except subprocess.TimeoutExpired:

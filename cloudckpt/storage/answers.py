@@ -58,3 +58,7 @@ class AbsentError(StorageError):
 
 class OutOfRangeError(StorageError):
     """The range begins behind the value's end, or the value is empty."""
+
+
+class UnchangedError(StorageError):
+    """The value is still the version that the request named."""

@@ -38,6 +38,7 @@ from cloudckpt.storage.answers import (
     AbsentError,
     Answer,
     OutOfRangeError,
+    UnchangedError,
     or_expired,
 )
 from cloudckpt.storage.azure_beside import AzureBeside, check_tier, placed
@@ -113,7 +114,15 @@ class AzureStorage(AzureBeside):
         except PreconditionFailedError as error:
             raise AmbiguousError("the blob changed while it was read", key=key) from error
 
-    async def _read(self, key: str, offset: int, length: int | None) -> Stored:
+    async def changed(self, key: str, token: Token) -> Stored | None:
+        from azure.core import MatchConditions
+
+        try:
+            return await self._read(key, 0, None, etag=token, match_condition=MatchConditions.IfModified)
+        except UnchangedError:
+            return None
+
+    async def _read(self, key: str, offset: int, length: int | None, **condition: Any) -> Stored:
         with self._told(key):
             # With an offset always: without one Azure's library takes an empty blob that was
             # written meanwhile for empty, and names the token of what was written.
@@ -121,6 +130,7 @@ class AzureStorage(AzureBeside):
                 offset=offset,
                 length=None if length is None else max(length, 1),  # a range is at least a byte
                 max_concurrency=PARTS_AT_ONCE,
+                **condition,
                 **self._each,
             )
             data = await stream.readall()
@@ -276,6 +286,7 @@ def _token(etag: str | None, key: str) -> Token:
 
 _FAILED: Answer = (PreconditionFailedError, None, "the condition of the write did not hold")
 _ABSENT: Answer = (AbsentError, None, "the blob does not exist")
+_UNCHANGED: Answer = (UnchangedError, None, "the blob is still this version")
 _BEHIND: Answer = (OutOfRangeError, None, "the range begins behind the end")
 _SLOWER: Answer = (ThrottledError, None, "the store asks to slow down")
 _AGAIN: Answer = (AmbiguousError, None, "the store could not answer now")
@@ -314,6 +325,7 @@ ANSWERS: dict[str, Answer] = {
     ),
     "ContainerNotFound": _NO_CONTAINER,
     "ContainerBeingDeleted": _NO_CONTAINER,
+    "304": _UNCHANGED,
     "404": _ABSENT,
     "InvalidRange": _BEHIND,
     "416": _BEHIND,
@@ -349,7 +361,7 @@ def _raise(error: Exception, key: str) -> NoReturn:
     status = getattr(error, "status_code", None)
     if isinstance(error, azure.HttpResponseError) and status is not None:
         code = getattr(error, "error_code", None) or ""
-        code = str(getattr(code, "value", code))
+        code = "" if status == 304 else str(getattr(code, "value", code))  # its code is that of a lost race
         known = ANSWERS.get(code) or ANSWERS.get(str(status))
         if known is None and not 400 <= status < 500:
             known = _AGAIN

@@ -14,10 +14,12 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import heapq
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 
 from cloudckpt.errors import (
@@ -93,20 +95,41 @@ class FileStorage(Leftovers):
 
     async def list(self, prefix: str, *, cursor: str | None = None) -> Page:
         with self._told(prefix):
-            folder = self._root / prefix.rpartition("/")[0]
-            keys = sorted(
-                key for key in self._walk(folder) if key.startswith(prefix) and key > (cursor or "")
-            )
+            below = self._walk(prefix[: prefix.rfind("/") + 1], prefix, cursor or "")
+            keys = list(islice(below, PAGE_ROWS + 1))
             rows = tuple(row for key in keys[:PAGE_ROWS] if (row := self._row(key)))
         return Page(rows, keys[PAGE_ROWS - 1] if len(keys) > PAGE_ROWS else None)
 
-    def _walk(self, folder: Path) -> Iterator[str]:
-        for here, folders, files in os.walk(folder):
-            folders[:] = [name for name in folders if name != LOCKS]
-            base = Path(here).relative_to(self._root).as_posix()
-            for name in files:
-                if not name.startswith(TEMPORARY):
-                    yield name if base == "." else f"{base}/{name}"
+    def _walk(self, folder: str, prefix: str, after: str) -> Iterator[str]:
+        """Yield in order the keys in a folder that start with `prefix` and come after `after`.
+
+        A folder counts by its name with a slash, which is what its keys begin with. Of a large one
+        only so many names are held at once, and what comes before `after` is not looked into.
+        """
+        while True:
+            names = heapq.nsmallest(PAGE_ROWS + 1, self._names(folder, prefix, after))
+            for name in names:
+                if name.endswith("/"):
+                    yield from self._walk(name, prefix, after)
+                else:
+                    yield name
+            if len(names) <= PAGE_ROWS:
+                return
+            after = names[-1]
+
+    def _names(self, folder: str, prefix: str, after: str) -> Iterator[str]:
+        """Yield the files and folders in a folder, in any order, that `_walk` has to look at."""
+        with suppress(FileNotFoundError, NotADirectoryError), os.scandir(f"{self._prefix}{folder}") as found:
+            for entry in found:
+                name = f"{folder}{entry.name}"
+                if entry.is_dir():
+                    name += "/"
+                    if entry.is_symlink() or entry.name == LOCKS or not _meet(name, prefix):
+                        continue
+                    if name > after or (after.startswith(name) and after != name):
+                        yield name
+                elif name > after and name.startswith(prefix) and not entry.name.startswith(TEMPORARY):
+                    yield name
 
     def _row(self, key: str) -> Listed | None:
         try:
@@ -179,6 +202,11 @@ class FileStorage(Leftovers):
                     "a file is where the store needs a folder, or the reverse", kind="not-a-folder", **facts
                 ) from error
             raise StorageError("the file system failed", kind="io", **facts) from error
+
+
+def _meet(folder: str, prefix: str) -> bool:
+    """Whether a folder may hold keys that start with `prefix`."""
+    return folder.startswith(prefix) or prefix.startswith(folder)
 
 
 def _token(data: Data) -> Token:

@@ -28,6 +28,7 @@ from cloudckpt.errors import (
     UnsupportedStoreError,
 )
 from cloudckpt.storage import idle
+from cloudckpt.storage.answers import AbsentError
 from cloudckpt.storage.contract import Data, Listed, Page, Stored, Token
 from cloudckpt.storage.gcs_answers import (
     UnusableError,
@@ -113,9 +114,16 @@ class GCSStorage(GCSBeside):
                 return Stored(b"", _generation(found, key))
         if _is_absent(answer):
             return None
-        check(answer.status, answer.body, key)
-        token = _generation({"generation": answer.headers.get("x-goog-generation")}, key)
-        return Stored(answer.body if length is None else answer.body[:length], token)
+        stored = _stored(answer, key)
+        return stored if length is None else Stored(stored.data[:length], stored.token)
+
+    async def changed(self, key: str, token: Token) -> Stored | None:
+        answer = await self._ask("GET", self._path(key), key, alt="media", ifGenerationNotMatch=token)
+        if answer.status == 304:
+            return None
+        if _is_absent(answer):
+            raise AbsentError("the object does not exist", key=key)
+        return _stored(answer, key)
 
     async def create(self, key: str, data: Data) -> Token:
         return await self._upload(key, data, "0")
@@ -301,6 +309,11 @@ def _multipart(name: str, data: Data, placed: Mapping[str, Any]) -> tuple[str, b
 
 def _document(answer: _Answer, key: str) -> dict[str, Any]:
     return document(answer.status, answer.body, key)
+
+
+def _stored(answer: _Answer, key: str) -> Stored:
+    check(answer.status, answer.body, key)
+    return Stored(answer.body, _generation({"generation": answer.headers.get("x-goog-generation")}, key))
 
 
 def _generation(found: Mapping[str, Any], key: str) -> Token:

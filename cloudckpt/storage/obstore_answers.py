@@ -25,6 +25,7 @@ from cloudckpt.storage.answers import (
     AbsentError,
     Answer,
     OutOfRangeError,
+    UnchangedError,
     or_expired,
 )
 from cloudckpt.storage.s3_answers import (
@@ -71,6 +72,8 @@ def raise_told(error: BaseException, scheme: str, key: str, *, logged_in: bool) 
         raise UnsupportedStoreError(
             "the store does not implement what conditional writes need", kind="not-implemented"
         ) from error
+    if type(error).__name__ == "NotModifiedError":
+        raise UnchangedError("the value is still this version", key=key or None) from error
     if isinstance(error, ValueError | TypeError):
         raise StorageError(
             "the store's options are not usable", kind="bad-options", why=str(error)

@@ -28,7 +28,7 @@ from cloudckpt.errors import (
     PreconditionFailedError,
     UnsupportedStoreError,
 )
-from cloudckpt.storage.answers import AbsentError, OutOfRangeError
+from cloudckpt.storage.answers import AbsentError, OutOfRangeError, UnchangedError
 from cloudckpt.storage.contract import Data, Listed, Page, Stored, Token
 from cloudckpt.storage.obstore_answers import INSTALL, raise_made, raise_told
 from cloudckpt.storage.obstore_options import Profile, Recipe, recipe_for
@@ -120,6 +120,16 @@ class ObstoreStorage:
                 if found["size"] <= offset:  # else it has grown since
                     return Stored(b"", self._token_of(found, key))
         except AbsentError:
+            return None
+
+    async def changed(self, key: str, token: Token) -> Stored | None:
+        if self._scheme == "gs":  # whose tokens are no ETags
+            with self._told(key) as store:
+                found = self._obstore.head(store, self._prefix + key)
+            return None if self._token_of(found, key) == token else self._read(key, {}, None)
+        try:
+            return self._read(key, {"if_none_match": token}, None)
+        except UnchangedError:
             return None
 
     def _read(self, key: str, options: Any, length: int | None) -> Stored:

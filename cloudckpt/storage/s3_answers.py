@@ -29,10 +29,12 @@ from cloudckpt.storage.answers import (
     AbsentError,
     Answer,
     OutOfRangeError,
+    UnchangedError,
 )
 
 FAILED: Answer = (PreconditionFailedError, None, "the condition of the write did not hold")
 ABSENT: Answer = (AbsentError, None, "the key does not exist")
+UNCHANGED: Answer = (UnchangedError, None, "the value is still this version")
 BEHIND: Answer = (OutOfRangeError, None, "the range begins behind the end")
 SLOWER: Answer = (ThrottledError, None, "the store asks to slow down")
 # 409 ConditionalRequestConflict says "try again"; it is no lost race.
@@ -76,6 +78,7 @@ _ANSWERS: dict[str, Answer] = {
     "NoSuchKey": ABSENT,
     "NotFound": ABSENT,
     "404": ABSENT,
+    "304": UNCHANGED,
     "InvalidRange": BEHIND,
     "416": BEHIND,
     "SlowDown": SLOWER,

@@ -17,7 +17,7 @@ from contextlib import suppress
 from typing import Any
 
 from cloudckpt.errors import AmbiguousError, CloudckptError, PreconditionFailedError, UnsupportedStoreError
-from cloudckpt.storage.answers import AbsentError, OutOfRangeError
+from cloudckpt.storage.answers import AbsentError, OutOfRangeError, UnchangedError
 from cloudckpt.storage.contract import Data, Listed, Page, Stored, Token
 from cloudckpt.storage.placing import NOWHERE, Placing, lock_told
 from cloudckpt.storage.s3_answers import raise_answer, raise_told
@@ -102,11 +102,22 @@ class S3Requests(S3Beside, ABC):
             return None
         if "Body" not in answer:
             return Stored(b"", answer["ETag"])
+        stored = await self._stored(answer, key)
+        return stored if length is None else Stored(stored.data[:length], stored.token)
+
+    async def changed(self, key: str, token: Token) -> Stored | None:
+        try:
+            answer = await self._call("get_object", key, IfNoneMatch=token)
+        except UnchangedError:
+            return None
+        return await self._stored(answer, key)
+
+    async def _stored(self, answer: Any, key: str) -> Stored:
         try:
             data = await self._body(answer)
         except Exception as error:  # whatever breaks in mid-body is a broken answer
             raise AmbiguousError("the connection broke while reading", key=key) from error
-        return Stored(data if length is None else data[:length], answer["ETag"])
+        return Stored(data, answer["ETag"])
 
     async def _get(self, key: str, offset: int, wanted: Mapping[str, str]) -> Any:
         while True:

@@ -120,7 +120,7 @@ class ConcurrencyLaws:
         run = store.run(run_id, keep_last=100)
         barrier = threading.Barrier(8)
 
-        def work(thread: int) -> list[CheckpointInfo]:
+        def work(thread: int) -> list[Any]:
             barrier.wait(60)
             return [run.save({"thread": thread, "n": n}) for n in range(3)]
 
@@ -131,7 +131,7 @@ class ConcurrencyLaws:
         assert len(store.run(run_id).history()) == 24
 
     def test_tasks_that_save_to_one_run_all_land(self, store: Store, run_id: str) -> None:
-        async def work() -> list[CheckpointInfo]:
+        async def work() -> list[Any]:
             run = store.run(run_id, keep_last=100)
             return await asyncio.gather(*(run.asave({"task": n}) for n in range(8)))
 
@@ -162,7 +162,9 @@ class ConcurrencyLaws:
                 saving.cancel()
                 await asyncio.wait([saving])
             with ledger.asking(state := {"n": "last"}) as told:
-                told(await run.asave(state))
+                info = await run.asave(state)
+                assert isinstance(info, CheckpointInfo)
+                told(info)
             assert await run.aload() == state
 
         asyncio.run(agent())

@@ -26,6 +26,7 @@ import pytest
 
 from cloudckpt.errors import PreconditionFailedError
 from cloudckpt.storage.contract import Data, Storage, Stored, Token
+from cloudckpt.testing.changes import ChangeLaws
 from cloudckpt.testing.driver import Client, Driver
 from cloudckpt.testing.races import WIDTH, alternately, append_all, race
 
@@ -34,7 +35,7 @@ INCREMENTS = 100
 WORKERS = 4
 
 
-class StorageConformance:
+class StorageConformance(ChangeLaws):
     """Laws of the storage contract. A subclass gives the fixture `make_storage`.
 
     Attributes:

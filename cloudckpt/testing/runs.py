@@ -365,6 +365,7 @@ class RunConformance(ConcurrencyLaws):
     def _save(self, ledger: Ledger, run: Run, state: object) -> CheckpointInfo:
         with ledger.asking(state, epoch=run.epoch) as told:
             info = run.save(state)
+            assert isinstance(info, CheckpointInfo)
             told(info)
         return info
 

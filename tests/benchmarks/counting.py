@@ -58,7 +58,7 @@ class Counting:
     async def close(self) -> None:
         await self.inner.close()
 
-    async def around(self, op: str, key: str, call: Callable[[], Awaitable[T]]) -> T:  # noqa: ARG002 - `Wrapper`'s
+    async def around(self, op: str, key: str, call: Callable[[], Awaitable[T]]) -> T:
         """Make a call, of the contract or beside it, and count it."""
         with self._lock:
             self.calls[op] += 1

@@ -1,42 +1,75 @@
 """Stores that hold many runs, written without saving each of them.
 
-Owns: what such a run is made of: two checkpoints with an object each, and one object that
-nothing refers to, as a crash leaves it. They are as a writer writes them, hash chain and all.
+Owns: what such a run is made of: its manifest, its objects, and objects that nothing refers
+to. They are as a writer writes them, hash chain and all.
 """
 
 from __future__ import annotations
 
+import hashlib
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+import os
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from cloudckpt import keys
+from cloudckpt.clock import SystemClock
 from cloudckpt.codec import encode
 from cloudckpt.entries import entry_digest
 from cloudckpt.format import encode_manifest
-from cloudckpt.model import Entry, Extent, Manifest, Writer
-from cloudckpt.runner import Runner
+from cloudckpt.model import RECENT_COMMITS, Entry, Extent, Manifest, Writer
+from cloudckpt.runner import Runner, make_runner
 from cloudckpt.storage.contract import Storage
+from cloudckpt.storage.engines import engine_for
+from tests.benchmarks.engines import Place
 
-CHECKPOINTS = 2
-SPARE = 1
 THREADS = 32
+AT_ONCE = 4_000
+"""Objects that are made before they are put."""
+
 SAVED = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def fill(engine: Storage, runner: Runner, runs: Iterable[str]) -> int:
-    """Write runs to an engine; return how many objects they have."""
+def opened(place: Place, ends: ExitStack) -> tuple[Storage, Runner]:
+    """Return an engine object for a place, and a runner that runs its bare calls."""
+    engine = engine_for(place.url, storage_options=place.options, engine=place.engine)()
+    runner = make_runner(blocking=engine.blocking, clock=SystemClock())
+    ends.callback(lambda: runner.call(engine.close()))
+    return engine, runner
 
-    def write(run: str) -> int:
-        manifest, objects = documents(run)
-        for key, data in objects.items():
-            runner.call(engine.put(key, data))
-        runner.call(engine.create(keys.manifest_key(run), manifest))
-        return len(objects)
 
-    with ThreadPoolExecutor(THREADS) as threads:
-        return sum(threads.map(write, runs))
+def fill(place: Place, runs: Iterable[str], *, checkpoints: int = 2, spare: int = 1, size: int = 100) -> None:
+    """Write runs to a place, by the fastest engine for it.
+
+    Args:
+        place: Where.
+        runs: Their ids.
+        checkpoints: How many each has, with an object each.
+        spare: How many objects nothing refers to, as a crash leaves them.
+        size: Bytes of each object, some more or less.
+    """
+    fast = "obstore" if place.url.startswith("s3:") else place.engine
+    with ExitStack() as ends, ThreadPoolExecutor(THREADS) as threads:
+        engine, runner = opened(replace(place, engine=fast), ends)
+        manifests: dict[str, bytes] = {}
+        objects: dict[str, bytes] = {}
+
+        def flush() -> None:
+            list(threads.map(lambda one: runner.call(engine.put(*one)), objects.items()))
+            list(threads.map(lambda one: runner.call(engine.create(*one)), manifests.items()))
+            manifests.clear()
+            objects.clear()
+
+        for run in runs:
+            manifests[keys.manifest_key(run)] = document(
+                run, objects, checkpoints=checkpoints, spare=spare, size=size
+            )
+            if len(objects) >= AT_ONCE:
+                flush()
+        flush()
 
 
 def names(count: int) -> Iterator[str]:
@@ -44,12 +77,11 @@ def names(count: int) -> Iterator[str]:
     return (f"agent-{number:06}" for number in range(count))
 
 
-def documents(run: str) -> tuple[bytes, Mapping[str, bytes]]:
-    """Return the manifest of a run, and its objects by key."""
-    objects: dict[str, bytes] = {}
+def document(run: str, objects: dict[str, bytes], *, checkpoints: int, spare: int, size: int) -> bytes:
+    """Return the manifest of a run, and put its objects among others."""
     entries: list[Entry] = []
-    for seq in range(1, CHECKPOINTS + 1):
-        encoded = encode({"run": run, "step": seq, "notes": f"{run} at step {seq}. " * 20})
+    for seq in range(1, checkpoints + 1):
+        encoded = encode({"run": run, "step": seq, "noise": os.urandom(size)})
         extent = _extent(run, seq, encoded.data, objects)
         parent = entries[-1] if entries else None
         entries.append(
@@ -74,26 +106,24 @@ def documents(run: str) -> tuple[bytes, Mapping[str, bytes]]:
                 extents=(extent,),
             )
         )
-    for seq in range(CHECKPOINTS + 1, CHECKPOINTS + SPARE + 1):
-        _extent(run, seq, f"a crash left {run} this".encode(), objects)
+    for _ in range(spare):
+        _extent(run, checkpoints + 1, os.urandom(size), objects)
     manifest = Manifest(
         run=run,
-        seq=CHECKPOINTS,
+        seq=checkpoints,
         nonce=f"{next(_nonces):016x}",
         epoch=1,
         writer=Writer("0" * 16, "bench", 1, SAVED),
         checkpoints=tuple(reversed(entries)),
-        recent=tuple(entry.commit for entry in reversed(entries)),
+        recent=tuple(entry.commit for entry in reversed(entries[-RECENT_COMMITS:])),
     )
-    return encode_manifest(manifest), objects
+    return encode_manifest(manifest)
 
 
 _nonces = itertools.count(1)
 
 
 def _extent(run: str, seq: int, data: bytes, objects: dict[str, bytes]) -> Extent:
-    import hashlib
-
     digest = hashlib.sha256(data).hexdigest()
     key = keys.object_key(run, seq, digest, f"{next(_nonces):016x}")
     objects[key] = data

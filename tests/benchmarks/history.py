@@ -13,7 +13,6 @@ from datetime import datetime
 from functools import partial
 
 import cloudckpt
-from cloudckpt import keys
 from cloudckpt.storage.contract import Data, Storage, Token
 from cloudckpt.storage.memory import MemoryStorage
 from tests.benchmarks.counting import Counting

@@ -13,6 +13,7 @@ import re
 import shlex
 import socket
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -24,6 +25,7 @@ from click.testing import CliRunner
 import cloudckpt
 from cloudckpt.cli import frame, screen
 from cloudckpt.cli.commands import cli
+from cloudckpt.errors import WaitingError
 from cloudckpt.storage import memory
 from tests.unit.cli_lab import Clock, Lab, Research, agent
 
@@ -54,7 +56,7 @@ def blocks(page: str) -> list[str]:
 
 
 class World:
-    """A store with three runs, in which nothing is left to chance."""
+    """A store with four runs, in which nothing is left to chance."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         ids = itertools.count(1)
@@ -65,6 +67,7 @@ class World:
         patch.setattr("cloudckpt.clock.SystemClock.now", lambda _: clock.now())
         patch.setattr("cloudckpt.curated.whoami", lambda: "ann@desk")
         patch.setattr("cloudckpt.keeping.whoami", lambda: "ann@desk")
+        patch.setattr("cloudckpt.asking.whoami", lambda: "ann@desk")
         patch.setattr(socket, "gethostname", lambda: "worker-7")
         patch.setattr(os, "getpid", lambda: 4242)
         patch.setattr(memory, "datetime", _Stopped)
@@ -107,6 +110,9 @@ def _lab(clock: Clock) -> Lab:
     with lab.store.run("bob@example.com/report") as run:
         for step in (1, 2):
             run.save(Research("a report", step), metadata={"model": "m1"})
+    with lab.store.run("refund-7") as run, suppress(WaitingError):
+        run.once("look-up", len, "7")
+        run.wait("Refund 40 EUR to bob@example.com?", schema=bool, expires=timedelta(days=21))
     storage = lab.store._core.storage
     for number in range(2):  # as a crash leaves them
         key = f"objects/nightly-43/9-{'0' * 64}-{number:016x}"

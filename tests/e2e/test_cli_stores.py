@@ -13,24 +13,29 @@ from click.testing import CliRunner
 
 import cloudckpt
 from cloudckpt.cli.commands import COMMANDS, cli
+from cloudckpt.errors import WaitingError
 
 RUN = "nightly/42 @home"
 ELSEWHERE = {"completion", "demo", "doctor", "gauntlet"}
 """These have tests of their own."""
+TWO_STORES = {"copy"}
+"""These name their stores by arguments."""
 STORES = ["folder", "minio", "fake_gcs"]
 
 
 class Session:
     """Calls of the command line on one store; remembers which commands were used."""
 
-    def __init__(self, url: str, options: dict[str, Any]) -> None:
+    def __init__(self, url: str, options: dict[str, Any], folder: Path) -> None:
         self.url = url
         self.options = options
+        self.folder = folder
         self.used: set[str] = set()
 
     def __call__(self, command: str, *args: str, code: int = 0) -> str:
         self.used.add(command)
-        store = ("--store", self.url, "--storage-options", json.dumps(self.options))
+        store = () if command in TWO_STORES else ("--store", self.url)
+        store += ("--storage-options", json.dumps(self.options))
         done = CliRunner().invoke(cli, [command, *args, *store], catch_exceptions=False)
         assert done.exit_code == code, done.output
         return done.stdout
@@ -45,9 +50,9 @@ class Session:
 @pytest.fixture(params=STORES)
 def session(request: pytest.FixtureRequest, tmp_path: Path) -> Session:
     if request.param == "folder":
-        return Session(str(tmp_path / "store"), {})
+        return Session(str(tmp_path / "store"), {}, tmp_path)
     server = request.getfixturevalue(f"{request.param}_server")
-    return Session(f"{server.url}/cli-{uuid.uuid4().hex}", server.storage_options())
+    return Session(f"{server.url}/cli-{uuid.uuid4().hex}", server.storage_options(), tmp_path)
 
 
 def test_every_command_works_on_every_store(session: Session) -> None:
@@ -56,7 +61,7 @@ def test_every_command_works_on_every_store(session: Session) -> None:
 
 def test_no_command_is_left_out(tmp_path: Path) -> None:
     """Else one that nobody called on a real store would look as well tried as the others."""
-    session = Session(str(tmp_path / "store"), {})
+    session = Session(str(tmp_path / "store"), {}, tmp_path)
     _live(session)
     assert session.used == set(COMMANDS) - ELSEWHERE
 
@@ -126,5 +131,31 @@ def clean(call: Session) -> None:
     assert call.document("cat", RUN, "--path", "step") == 3
 
 
+def waits(call: Session) -> None:
+    with cloudckpt.open(call.url, storage_options=call.options) as store:
+        with store.run("refund") as run, pytest.raises(WaitingError):
+            run.once("look-up", len, "7")
+            run.wait("Refund?", schema=bool, state={"step": 1}, expires=3600)
+        [question] = call.rows("waiting", "ref")
+        assert (question["run"], question["prompt"]) == ("refund", "Refund?")
+        assert call.document("answer", "refund", "yes")["value"] is True
+        call("answer", "refund", "no", code=1)
+        assert [row["ended"] is None for row in call.rows("actions", "refund")] == [False, False]
+        with store.run("refund") as run:
+            assert run.wait("Refund?", schema=bool) is True
+
+
+def copies(call: Session) -> None:
+    there = str(call.folder / "copy")
+    [plan] = call.rows("copy", call.url, there, RUN, "--dry-run")
+    [done] = call.rows("copy", call.url, there, RUN, "--settings")
+    assert (done["sent"], done["bytes"]) == (plan["sent"], plan["bytes"])
+    assert done["changed"]
+    assert call.rows("copy", call.url, there, RUN)[0]["changed"] is False
+    with cloudckpt.open(there) as other:
+        assert other.run(RUN).load()["step"] == 3
+        assert other.get_retention() == cloudckpt.Retention(keep_last=7)
+
+
 LOOKS: list[Callable[[Session], None]] = [runs, show_and_history, states]
-CHANGES: list[Callable[[Session], None]] = [marks, back, clean]
+CHANGES: list[Callable[[Session], None]] = [marks, back, clean, waits, copies]

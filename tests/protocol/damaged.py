@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from cloudckpt import folding, keys, objects, pages, runner
+from cloudckpt import folding, keys, ledger, objects, pages, runner
 from cloudckpt.format import decode_manifest
 from cloudckpt.history import Filter, listed
 from cloudckpt.model import Manifest, Page
+from cloudckpt.pages import ledger_pages
 from cloudckpt.run import Run
 from cloudckpt.storage.memory import MemoryStorage
 from cloudckpt.store import Store
@@ -24,6 +25,7 @@ RUN = "nightly/42"
 KEY = keys.manifest_key(RUN)
 SAVES = 4
 LONG = 30
+ACTIONS = 40
 _names = itertools.count()
 
 
@@ -115,6 +117,8 @@ def small_pages() -> Iterator[None]:
         )
         patch.setattr(folding, "LEAF_ENTRIES", 4)
         patch.setattr(pages, "FAN", 3)
+        patch.setattr(ledger, "WINDOW_BYTES", 1500)
+        patch.setattr(ledger, "WINDOW_LEFT", 500)
         patch.setattr(objects, "RIDE_BYTES", 0)
         patch.setattr(runner, "_spawn_aside", AtOnce)
         patch.setattr(runner, "_sleep", no_sleep)
@@ -143,3 +147,33 @@ class LongWorld(World):
             found.append(left.pop(0))
             left = [*by_hand(self.run.access.pages.read(found[-1]))[1], *left]
         return found
+
+
+def act(run: Run, *, large: bool) -> None:
+    """Let an agent do `ACTIONS` things once; every other result is an object of its own if `large`."""
+    for n in range(ACTIONS):
+        run.once(f"pay-{n}", outcome, n, large=large and n % 2 == 0)
+
+
+def outcome(n: int, *, large: bool) -> dict[str, Any]:
+    return {"paid": n, "receipt": random.Random(n).randbytes(6000 if large else 6)}
+
+
+class ActiveWorld(World):
+    """A run with a ledger in pages of three levels. Make it within `small_pages`."""
+
+    def __init__(self) -> None:
+        self._storage = MemoryStorage(f"damage-{next(_names)}")
+        self.store = Store(lambda: self._storage)
+        with self.store.run(RUN) as run:
+            act(run, large=True)
+            run.save({"n": 1})
+        by_hand(self.store._core._sweeper.settle())
+        leaves, branches = by_hand(ledger_pages(self.run.access.pages, self.manifest))
+        assert {page.level for page in branches} == {1, 2}
+        self.ledger = [self.run.access.pages.key(page) for page in (*branches, *leaves)]
+        self.results = [
+            key for key in self.everything() if keys.is_object_of(key, RUN) and keys.is_result(key)
+        ]
+        assert len(self.results) == ACTIONS // 2
+        self._objects = {}

@@ -161,7 +161,7 @@ class Stage:
         """Return a new claim to write the run."""
         storage = self.storage(effects)
         return RunWriter(
-            storage, effects, RUN, rules=Retention(keep_last=KEEP_LAST), policy=self.policy, prepare=_nothing
+            storage, effects, RUN, rules=Retention(keep_last=KEEP_LAST), policy=self.policy, prepare=nothing
         )
 
     def _check(self) -> None:
@@ -189,7 +189,7 @@ def writer(name: str, saves: int, *, times: int = 1) -> Callable[[Stage, Effects
                 epoch = (await claim.become()).epoch
                 stage.ledger.took_over(epoch)
                 for n in left:
-                    await _save(stage, claim, name, n, epoch)
+                    await save(stage, claim, name, n, epoch)
                 await claim.settle()
                 return
             except ConflictError:
@@ -200,7 +200,7 @@ def writer(name: str, saves: int, *, times: int = 1) -> Callable[[Stage, Effects
     return act
 
 
-async def _save(stage: Stage, claim: RunWriter, name: str, n: int, epoch: int) -> None:
+async def save(stage: Stage, claim: RunWriter, name: str, n: int, epoch: int) -> None:
     draft = Draft(commit=f"{name}{n}", state=ENCODED[name, n])
     with _going_on(), stage.ledger.asking(STATES[name, n], commit=draft.commit, epoch=epoch) as told:
         told((await claim.save(draft))[1])
@@ -217,7 +217,7 @@ def _going_on() -> Iterator[None]:
         return
 
 
-async def _nothing() -> None:
+async def nothing() -> None:
     pass
 
 

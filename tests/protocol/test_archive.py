@@ -17,13 +17,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import cloudckpt
 from cloudckpt import keys, runner
 from cloudckpt.archive import INDEX, SIGNATURES, verify_archive
-from cloudckpt.errors import ConflictError, CorruptCheckpointError, InvalidInputError, RunNotFoundError
+from cloudckpt.errors import (
+    ConflictError,
+    CorruptCheckpointError,
+    InvalidInputError,
+    RunDeletedError,
+    RunNotFoundError,
+)
 from cloudckpt.format import decode_manifest, encode_manifest
 from cloudckpt.history import Filter, listed
 from cloudckpt.sealed import seal, unseal
@@ -33,25 +39,28 @@ from cloudckpt.store import Store
 from cloudckpt.tarball import Member, TarReader, header, padding, tail
 from cloudckpt.testing.driver import by_hand
 from cloudckpt.testing.faults import Effect, FaultyStorage, Plan, SimulatedCrash, every_fault
-from tests.protocol.damaged import KEY, LONG, RUN, LongWorld, flipped, small_pages
+from tests.protocol.damaged import ACTIONS, KEY, LONG, RUN, LongWorld, act, flipped, outcome, small_pages
 from tests.protocol.scripted import AtOnce
 from tests.protocol.signers import KEYS, public_pem
 
 LONG_ID = "X" * 1000
-RUNS = (RUN, LONG_ID, "gone", "empty")
+RUNS = (RUN, LONG_ID, "gone", "empty", "busy")
 _names = itertools.count()
 
 
 @pytest.fixture(scope="module")
 def long_world() -> LongWorld:
-    """Beside the long run one with a long id whose payload rides, a deleted one, and an empty one."""
+    """Beside the long run: a long id whose payload rides, a deleted run, an empty one, a ledger."""
     with small_pages():
         world = LongWorld()
+        with world.store.run("busy") as run:
+            act(run, large=True)
     world.run.hold("for the auditors", seq=9)
     world.store.run(LONG_ID).save({"rides": True})
     world.store.run("gone").save({})
     world.store.delete("gone")
     world.store.run("empty").acquire()
+    world.store.collect("busy")
     by_hand(world.store._core._sweeper.settle())
     return world
 
@@ -133,7 +142,11 @@ def check_same(world: LongWorld, store: Store) -> None:
     assert store.run(RUN).find(seq=9).hold == world.run.find(seq=9).hold
     assert store.run(LONG_ID).load() == {"rides": True}
     assert store.run("empty").load() is None
-    with pytest.raises(cloudckpt.RunDeletedError):  # type: ignore[attr-defined]
+    for n in range(ACTIONS):
+        assert store.run("busy").once(f"pay-{n}", outcome, n, large=n % 2 == 0) == outcome(
+            n, large=n % 2 == 0
+        )
+    with pytest.raises(RunDeletedError):
         store.run("gone").save({"late": True})
     assert all(report.ok for report in store.verify(deep=True))
     assert {report.unreferenced for report in store.verify(depth=2)} == {0}
@@ -147,6 +160,7 @@ def test_what_is_imported_is_what_was_exported(world: LongWorld, archive: bytes)
         (LONG_ID, 1, False),
         ("gone", 0, True),
         ("empty", 0, False),
+        ("busy", 0, False),
     ]
     store = new_store()
     told = store.import_(io.BytesIO(archive))
@@ -155,8 +169,9 @@ def test_what_is_imported_is_what_was_exported(world: LongWorld, archive: bytes)
         (LONG_ID, 1, False),
         ("gone", 1, False),
         ("empty", 0, False),
+        ("busy", 0, False),
     ]
-    assert told[0].objects == len([name for name in members(archive) if name.startswith("objects/")])
+    assert sum(one.objects for one in told) == len([name for name in members(archive) if "objects/" in name])
     check_same(world, store)
     with store.run(RUN) as run:
         assert run.save({"n": "on"}).seq == LONG + 1
@@ -253,11 +268,23 @@ def test_any_flipped_byte_of_a_small_archive_is_found_with_its_member(signed: by
         check_flip(signed, at, 1 << at % 8, where)
 
 
+class Held:
+    """An archive whose repr is short: hypothesis shows what a test is called with."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.where = places(data)
+
+
+@pytest.fixture(scope="module")
+def held(archive: bytes) -> Held:
+    return Held(archive)
+
+
+@settings(deadline=None)
 @given(at=st.integers(0, 2**32), mask=st.integers(1, 255))
-def test_any_flipped_byte_of_a_large_archive_is_found_with_its_member(
-    archive: bytes, at: int, mask: int
-) -> None:
-    check_flip(archive, at % len(archive), mask, places(archive))
+def test_any_flipped_byte_of_a_large_archive_is_found_with_its_member(held: Held, at: int, mask: int) -> None:
+    check_flip(held.data, at % len(held.data), mask, held.where)
 
 
 def test_every_member_with_a_flipped_byte_is_found_and_hides_no_other(archive: bytes) -> None:

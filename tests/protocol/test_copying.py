@@ -95,8 +95,9 @@ def test_a_run_of_the_destinations_own_is_never_overwritten(pair: Pair) -> None:
         pair.world.store.copy(RUN, pair.to)
     assert pair.to.run(RUN).load() == {"own": True}
     pair.to.delete(RUN)
-    with pytest.raises(RunDeletedError, match="tombstone"):
+    with pytest.raises(RunDeletedError, match="tombstone") as caught:
         pair.world.store.copy(RUN, pair.to)
+    assert caught.value.kind == "there", "not the source's, of which there is nothing to copy"
 
 
 def test_what_is_not_there_or_deleted_is_not_copied(pair: Pair) -> None:
@@ -106,6 +107,52 @@ def test_what_is_not_there_or_deleted_is_not_copied(pair: Pair) -> None:
     pair.world.store.delete("gone")
     with pytest.raises(RunDeletedError):
         pair.world.store.copy("gone", pair.to)
+
+
+def test_a_dry_run_says_what_would_be_sent_and_writes_nothing(pair: Pair) -> None:
+    """After a rollback two checkpoints refer to one object, which is sent once."""
+    store = pair.world.store
+    with store.run(RUN) as run:
+        for step in range(SAVES + 1, SAVES + 12):
+            run.save({"step": step, "text": "x" * 100 * step})
+        run.rollback(seq=1)
+    plan = store.copy(RUN, pair.to, dry_run=True)
+    assert not by_hand(pair.there.list("")).rows
+    told: list[int] = []
+    done = store.copy(RUN, pair.to, progress=told.append)
+    assert (plan.objects, plan.sent, plan.bytes) == (done.objects, done.sent, done.bytes)
+    assert (len(told), sum(told)) == (done.sent, done.bytes)
+    again = store.copy(RUN, pair.to, dry_run=True)
+    assert (again.sent, again.bytes, again.changed) == (0, 0, False)
+    assert plan.changed
+
+
+def test_a_dry_run_finds_what_would_be_refused(pair: Pair) -> None:
+    pair.to.run(RUN).save({"own": True})
+    with pytest.raises(ConflictError, match="another history"):
+        pair.world.store.copy(RUN, pair.to, dry_run=True)
+
+
+def test_a_copy_onto_itself_changes_nothing(pair: Pair) -> None:
+    """One store may have two URLs."""
+    same = Store(lambda: pair.world.inner)
+    before = by_hand(read_base(pair.world.inner, RUN))
+    assert not pair.world.store.copy(RUN, same).changed
+    assert by_hand(read_base(pair.world.inner, RUN)) == before
+
+
+def test_what_hears_of_the_progress_can_end_the_copy(pair: Pair) -> None:
+    class Enough(Exception): ...
+
+    def heard(_: int) -> None:
+        raise Enough
+
+    with pytest.raises(Enough):
+        pair.world.store.copy(RUN, pair.to, progress=heard)
+    assert by_hand(read_base(pair.there, RUN)) is None
+    first = pair.world.store.copy(RUN, pair.to)
+    assert first.sent < first.objects
+    assert pair.same()
 
 
 def test_a_damaged_object_is_not_passed_on(pair: Pair) -> None:

@@ -7,9 +7,10 @@ import hashlib
 import json
 import os
 import random
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,6 +26,7 @@ from cloudckpt.errors import (
     StorageError,
 )
 from cloudckpt.format import decode_manifest, manifest_digest
+from cloudckpt.run import Run
 from cloudckpt.sealed import canonical, unseal
 from cloudckpt.storage.contract import Storage
 from cloudckpt.storage.file import FileStorage
@@ -483,6 +485,47 @@ def test_what_comes_while_it_is_listed_is_erased_too() -> None:
     assert engine.late
     assert left_of(engine) == []
     assert receipt.complete
+
+
+class Meanwhile(FaultyStorage):
+    """Lets somebody act before one of its calls."""
+
+    def __init__(self, inner: Storage, at: int, act: Callable[[], None]) -> None:
+        super().__init__(inner)
+        self._at, self._act = at, act
+
+    async def _call(self, op: str, key: str, go: Callable[[], Awaitable[Any]]) -> Any:
+        if len(self.calls) == self._at:
+            self._act()
+        return await super()._call(op, key, go)
+
+
+def test_a_writer_that_saves_at_any_moment_revives_nothing() -> None:
+    """Before each call of the erasing: its save lands before the tombstone and is erased, or is refused."""
+    outcomes = set()
+    for at in range(clean_calls()):
+        engine = VersionedMemory()
+        filled(engine).close()
+        writer = opened(engine).run(RUN)
+        writer.acquire()
+
+        def act(writer: Run[Any] = writer) -> None:
+            try:
+                writer.save({"step": 6, "image": SECRET})
+                outcomes.add("landed")
+            except RunDeletedError:
+                outcomes.add("refused")
+
+        receipt = opened(Meanwhile(engine, at, act)).forget(RUN, why=WHY)
+        late = left_of(engine)
+        assert len(late) <= 1, "at most its last object, put behind the last listing"
+        assert receipt.deleted is not None
+        again = opened(engine).forget(RUN, why=WHY)
+        assert again.complete
+        assert left_of(engine) == []
+        with pytest.raises(RunDeletedError):
+            opened(engine).run(RUN).save({})
+    assert outcomes == {"landed", "refused"}
 
 
 # ---- a folder

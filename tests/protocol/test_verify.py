@@ -3,28 +3,42 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
+from datetime import UTC, datetime
+from typing import Any, ClassVar
 
 import pytest
 
 from cloudckpt import keys
-from cloudckpt.errors import InvalidInputError, RunNotFoundError
+from cloudckpt.errors import ArchivedError, InvalidInputError, RunNotFoundError, ThrottledError
 from cloudckpt.examine import ADVICE, Problem, Verified
 from cloudckpt.format import encode_manifest
 from cloudckpt.model import FORMAT_VERSION, Manifest
 from cloudckpt.sealed import seal, unseal
+from cloudckpt.storage.contract import Stored
 from cloudckpt.storage.memory import MemoryStorage
 from cloudckpt.store import Store
 from cloudckpt.testing.driver import by_hand
 from cloudckpt.testing.faults import FaultyStorage
-from tests.protocol.damaged import KEY, LONG, RUN, LongWorld, World, damages, flipped, small_pages
+from tests.protocol.damaged import (
+    KEY,
+    LONG,
+    RUN,
+    ActiveWorld,
+    LongWorld,
+    World,
+    damages,
+    flipped,
+    small_pages,
+)
 
 Edit = Callable[[Manifest], Manifest]
 DEPTHS = (1, 2, 3)
+_names = itertools.count()
 
 
 @pytest.fixture(scope="module")
@@ -120,6 +134,85 @@ def test_what_nothing_refers_to_is_counted_and_is_no_damage(world: LongWorld) ->
     assert (before.unreferenced, before.unreferenced_bytes) == (removed.removed, removed.bytes)
     assert before.unreferenced > 0
     assert world.run.verify(depth=1).unreferenced == 0
+
+
+# What an agent did once.
+
+
+@pytest.fixture(scope="module")
+def active_world() -> ActiveWorld:
+    with small_pages():
+        return ActiveWorld()
+
+
+@pytest.fixture
+def active(active_world: ActiveWorld) -> Iterator[ActiveWorld]:
+    with active_world.restored():
+        yield active_world
+
+
+def test_the_ledger_of_actions_is_looked_at_too(active: ActiveWorld) -> None:
+    """Its pages and results are in use: none of them is spare."""
+    for depth in DEPTHS:
+        assert found(active, depth) == []
+    report = active.run.verify(deep=True)
+    assert report.objects == len(active.ledger) + len(active.results)
+    assert report.read - report.bytes == active.run.find().size  # which rides
+    assert report.unreferenced == active.store.collect(RUN, dry_run=True).removed
+
+
+def test_damage_of_the_ledger_is_found_and_hides_nothing_else(active: ActiveWorld) -> None:
+    """Without it an agent would do again what it has done."""
+    for key in active.ledger:
+        with active.restored():
+            for damaged in (None, *damages(active.at(key))):
+                active.write(key, damaged)
+                assert found(active, 1) == [("ledger", None, key)]
+
+
+def test_a_result_that_is_lost_or_changed_is_found(active: ActiveWorld) -> None:
+    for key in active.results:
+        good = active.at(key)
+        for damaged in (None, good[:-1], good + b"x", flipped(good, 99, 1)):
+            active.write(key, damaged)
+            same = damaged is not None and len(damaged) == len(good)
+            assert found(active, 1) == []
+            assert found(active, 2) == ([] if same else [("result", None, key)])
+            assert found(active, 3) == [("result", None, key)]
+        active.write(key, good)
+
+
+def test_a_repair_drops_nothing_of_the_ledger(active: ActiveWorld) -> None:
+    """It says what is damaged; what was done once must never be done again for a repair's sake."""
+    active.write(active.ledger[0], None)
+    active.write(active.results[0], None)
+    before = active.everything()
+    done = active.run.repair(drop_damaged=True)
+    assert (done.back_to, done.dropped, done.lost) == (None, (), 0)
+    assert {problem.kind for problem in done.left} == {"ledger", "result"}
+    assert active.everything() == before
+
+
+class Cold(MemoryStorage):
+    """Memory of which all objects have gone to a cold tier."""
+
+    async def read(self, key: str, *, offset: int = 0, length: int | None = None) -> Stored | None:
+        if key.startswith(keys.OBJECTS):
+            raise ArchivedError("the object is in a cold tier; restore it first", key=key)
+        return await super().read(key, offset=offset, length=length)
+
+
+@pytest.mark.parametrize("kind", [LongWorld, ActiveWorld])
+def test_what_is_in_a_cold_tier_is_told_and_is_no_damage_to_repair(kind: type[World]) -> None:
+    with small_pages():
+        world = kind()  # type: ignore[call-arg]
+    store = Store(lambda: Cold(world._storage.url.removeprefix("memory://")))
+    [report] = store.verify(deep=True)
+    assert {problem.kind for problem in report.problems} == {"archived"}
+    assert all(problem.key for problem in report.problems)
+    if kind is LongWorld:
+        with pytest.raises(ArchivedError):
+            store.run(RUN).repair(drop_damaged=True)
 
 
 # The past was edited, by somebody who made the digests of the documents right again.
@@ -300,7 +393,7 @@ class Meanwhile(MemoryStorage):
 
 def test_what_expires_meanwhile_is_not_taken_for_damage_and_what_is_damaged_is_told() -> None:
     """The manifest that was read refers to objects that its run's writer has deleted since."""
-    name = "verify-meanwhile"
+    name = f"verify-{next(_names)}"
     store = Store(lambda: MemoryStorage(name), keep_last=2)
 
     def go_on() -> None:
@@ -334,3 +427,36 @@ def test_a_problem_tells_the_place_and_what_to_do() -> None:
     told = str(problem)
     assert told.startswith("a checkpoint's object is missing; bring its object back")
     assert told.endswith("run='r' seq=3 key='objects/r/3'")
+
+
+class Hours:
+    """A clock on which every look is an hour later."""
+
+    def __init__(self) -> None:
+        self._hours = 0
+
+    def now(self) -> datetime:
+        return datetime(2030, 1, 1, tzinfo=UTC)
+
+    def monotonic(self) -> float:
+        self._hours += 1
+        return self._hours * 3600.0
+
+
+def test_what_may_take_hours_has_no_deadline_as_a_whole(world: LongWorld) -> None:
+    """A request that fails in passing is tried again, however long it is since the call began."""
+
+    class Flaky(MemoryStorage):
+        failed: ClassVar[set[str]] = set()
+
+        async def read(self, key: str, *, offset: int = 0, length: int | None = None) -> Stored | None:
+            if key not in self.failed:
+                self.failed.add(key)
+                raise ThrottledError("slow down")
+            return await super().read(key, offset=offset, length=length)
+
+    name = world._storage.url.removeprefix("memory://")
+    store = Store(lambda: Flaky(name), clock=Hours(), timeout=100_000)
+    assert store.run(RUN).verify(deep=True).ok
+    assert len(Flaky.failed) > LONG
+    assert store.run(RUN).verify(deep=True) in list(store.verify(deep=True))

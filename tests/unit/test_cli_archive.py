@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import cloudckpt
 from cloudckpt import keys
 from cloudckpt.archive import SIGNATURES
 from cloudckpt.cli import archives, checks
+from cloudckpt.examine import ADVICE
 from tests.protocol.signers import KEYS, pem, public_pem
 from tests.unit.cli_lab import Lab, Told, agent, new_lab
 
@@ -257,3 +259,10 @@ def test_a_store_in_a_folder_goes_through_too(tmp_path: Path, lab: Lab) -> None:
     assert lab("import", file, url=str(folder)).code == 0
     with cloudckpt.open(folder) as store:
         assert store.run("large").load()["n"] == 3
+
+
+def test_every_kind_of_problem_is_on_the_page() -> None:
+    page = (Path(__file__).parents[2] / "docs/archives.md").read_text()
+    rows = [line.split(" | ")[0] for line in page.splitlines() if line.startswith("| `")]
+    told = {kind for row in rows for kind in re.findall(r"`([\w-]+)`", row)}
+    assert set(ADVICE) <= told

@@ -153,14 +153,14 @@ def test_no_two_manifests_are_the_same_bytes(run: Run, storage: ScriptedStorage)
 def test_fields_that_a_newer_release_added_survive_a_save(run: Run, storage: ScriptedStorage) -> None:
     """An old worker in a rolling deploy must not strip them."""
     document = unseal(encode_manifest(stands(storage)))
-    document["lease"] = {"until": 5}
+    document["later"] = {"until": 5}
     document["checkpoints"][0]["mood"] = "calm"
     by_hand(storage.inner.delete([KEY]))
     by_hand(storage.inner.put(KEY, seal(document)))
     late = Run(run._core, RUN, rules=Retention(keep_last=3))
     late.save({"n": 2})
     manifest = stands(storage)
-    assert manifest.extra == {"lease": {"until": 5}}
+    assert manifest.extra == {"later": {"until": 5}}
     assert [entry.extra for entry in manifest.checkpoints] == [{}, {"mood": "calm"}]
 
 

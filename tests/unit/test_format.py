@@ -23,6 +23,7 @@ from cloudckpt.model import (
     Expired,
     Extent,
     Hold,
+    Lease,
     Manifest,
     Origin,
     Page,
@@ -64,7 +65,7 @@ MANIFEST = Manifest(
     checkpoints=(ENTRY,),
     recent=("c1",),
     inline={KEY: b"\x00\xff\n"},
-    extra={"lease": {"until": 1}},
+    extra={"later": {"until": 1}},
 )
 
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=12)
@@ -122,6 +123,8 @@ MANIFESTS = st.builds(
     hold=st.none() | HOLDS,
     notes=st.dictionaries(TEXTS, JSON, max_size=2),
     copied=st.none() | TEXTS,
+    lease=st.none() | st.builds(Lease, st.none() | st.floats(0.01, 1e6) | st.integers(1, 99), INTS),
+    max_steps=st.none() | INTS,
     tombstone=st.none() | st.builds(Tombstone, TEXTS, TEXTS, TIMES, TEXTS),
     extra=st.dictionaries(TEXTS.map(lambda text: f"new-{text}"), JSON, max_size=2),
 )

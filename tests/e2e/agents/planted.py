@@ -48,6 +48,24 @@ def forgets_completed_actions() -> int:
         return len(state["mails"])
 
 
+def pays_again_without_looking() -> int:
+    """A payment that was in flight is made again, and the other side can't know that it is the same."""
+
+    def pay(amount: int) -> int:
+        effect("paid", amount=amount)
+        fee = amount + 1
+        total = amount + fee
+        return total
+
+    with opened() as run:
+        state = run.load() or {"step": 0, "sum": 0}
+        while state["step"] < STEPS:
+            state["sum"] += run.once(str(state["step"]), pay, state["step"], policy="retry")
+            state["step"] += 1
+            run.save(state)
+        return int(state["sum"])
+
+
 squares: list[int] = []
 
 

@@ -1,0 +1,49 @@
+"""What can be told of a call before it is made: its name, and what its function takes and returns.
+
+Owns: the names of actions that a caller does not name, and idempotency keys. Invariant: the
+same call has the same name on every machine and in every try. Pure; it calls nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from typing import Any, TypeVar, get_type_hints
+
+from cloudckpt import keys
+
+
+def idempotency_key(run: str, key: str) -> str:
+    """Return what an action's function hands on: 32 hex digits, by the run's id and the action's key."""
+    return hashlib.sha256(f"{keys.encode_run(run)}\n{key}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def parameters_of(fn: Any) -> Any:
+    """Return the names of what a function takes."""
+    try:
+        return inspect.signature(fn).parameters
+    except (TypeError, ValueError):  # some built-in functions have none
+        return ()
+
+
+def type_of(fn: Any) -> Any:
+    """Return the hint of what a function returns, so that a recorded result comes back as that; or None."""
+    try:
+        hint = get_type_hints(fn).get("return")
+    except (NameError, TypeError, AttributeError):  # a hint that can't be looked up is as good as none
+        return None
+    return None if hint in (Any, type(None)) or isinstance(hint, TypeVar) else hint
+
+
+def key_of(fn: Any, key: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    """Return the name of a call of a step: see `Acting.step`."""
+    if callable(key):
+        return str(key(*args, **kwargs))
+    if isinstance(key, str):
+        bound = inspect.signature(fn).bind_partial(*args, **kwargs)
+        bound.apply_defaults()
+        return key.format(**bound.arguments)
+    from cloudckpt.codec import encode
+
+    digest = encode([list(args), dict(sorted(kwargs.items()))]).encoded_digest
+    return f"{fn.__module__}.{fn.__qualname__}:{digest[:16]}"

@@ -1,0 +1,107 @@
+"""What a writer does between its saves: it renews its lease, looks for others, lets the run go.
+
+Owns: those three, as a part of `RunWriter`. Invariants: a renewal is a commit like any
+other, over the base that the writer knows, and changes nothing but nonce and lease; so a
+writer that was fenced learns it here as well, before its caller pays for the next step. It
+has no clock of its own: `watching.py` says when.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, suppress
+from dataclasses import replace
+from typing import TypeVar
+
+from cloudckpt.drafts import Made, Renewed
+from cloudckpt.effects import Effects
+from cloudckpt.errors import ConflictError, FencedError, RunDeletedError, StorageError
+from cloudckpt.folding import Folding
+from cloudckpt.leases import Terms
+from cloudckpt.model import Manifest
+from cloudckpt.pointer import Base, Pointer
+
+M = TypeVar("M", bound="Made")
+
+
+class Holding:
+    """The part of `RunWriter` that holds its run.
+
+    Attributes:
+        id: Its name in manifests.
+        fenced: Why it can't commit any more, once it has learned so.
+        written: When it last wrote, by its monotonic clock.
+    """
+
+    id: str
+    fenced: FencedError | RunDeletedError | None
+    written: float
+    _effects: Effects
+    _terms: Terms
+    _lock: AbstractAsyncContextManager[None]
+    _base: Base | None
+    _epoch: int | None
+    _pointer: Pointer
+    _folding: Folding
+
+    @property
+    def base(self) -> Base | None:
+        """The manifest this writer last read or wrote; None when it must be read or is not ours."""
+        base = self._base
+        return base if base is not None and base.manifest.epoch == self._epoch else None
+
+    async def renew(self, *, after: float = 0.0) -> None:
+        """Renew the lease, unless something was written in the last `after` seconds.
+
+        Raises:
+            FencedError, ConflictError, RunDeletedError, OutcomeUnknownError: As `RunWriter.save`.
+        """
+        async with self._lock:
+            if self._epoch is not None and self._effects.clock.monotonic() - self.written >= after:
+                await self._commit(self._renewed, self._effects.new_id())
+
+    async def _renewed(self, manifest: Manifest) -> Renewed:
+        return Renewed(replace(manifest, nonce=self._effects.new_id()))
+
+    async def release(self) -> None:
+        """Leave the run free for the next one, if this one holds it by a lease. Safe to call again."""
+        base = self.base
+        if base is None or base.manifest.lease is None or base.manifest.lease.seconds is None:
+            return
+        self._terms = replace(self._terms, offers=True)
+        # What fails here costs the next one the lease's time and nothing else.
+        with suppress(ConflictError, RunDeletedError, StorageError):
+            await self.renew()
+
+    async def look(self) -> None:
+        """Learn what others wrote, by a request that costs next to nothing while nobody did.
+
+        Raises:
+            FencedError: Another process became the writer.
+            RunDeletedError: The run has a tombstone.
+        """
+        base = self.base
+        newer = None if base is None else await self._pointer.newer(base)
+        if base is None or newer is None:
+            return
+        async with self._lock:
+            if self._base is base:  # else it was written meanwhile, and that told all there is
+                self._check(newer)
+                if newer.manifest.seq == base.manifest.seq:
+                    self._base = newer  # a tag, or a collector's fence
+                    self._folding.forget()
+
+    def _leased(self, made: M) -> M:
+        """Return what is committed, with the lease that goes with it."""
+        lease = self._terms.next(made.manifest)
+        if lease == made.manifest.lease:
+            return made
+        return replace(made, manifest=replace(made.manifest, lease=lease))
+
+    async def _commit(
+        self, make: Callable[[Manifest], Awaitable[M]], commit: str, expect: int | None = None
+    ) -> M:
+        raise NotImplementedError
+
+    def _check(self, base: Base) -> None:
+        raise NotImplementedError
