@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from cloudckpt.codec.sizes import measure as measure
     from cloudckpt.errors import *  # noqa: F403 - the tree, as listed in its __all__
     from cloudckpt.fingerprints import fingerprint as fingerprint
+    from cloudckpt.measured import Size as Size
     from cloudckpt.model import CheckpointInfo as CheckpointInfo
     from cloudckpt.model import RunInfo as RunInfo
-    from cloudckpt.model import Size as Size
     from cloudckpt.pending import Pending as Pending
     from cloudckpt.progress import Progress as Progress
     from cloudckpt.progress import progress_bar as progress_bar
@@ -54,7 +54,7 @@ _HOMES = {
     "Retention": "retention",
     "Pending": "pending",
     "RunInfo": "model",
-    "Size": "model",
+    "Size": "measured",
     "Store": "store",
     "fingerprint": "fingerprints",
     "measure": "codec.sizes",

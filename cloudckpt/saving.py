@@ -17,7 +17,8 @@ from cloudckpt.core import Core
 from cloudckpt.errors import InvalidInputError
 from cloudckpt.labels import MAX_INT, check_metadata, check_tags
 from cloudckpt.late import Late
-from cloudckpt.model import CheckpointInfo, Entry, Manifest, Size, describe
+from cloudckpt.measured import Size
+from cloudckpt.model import CheckpointInfo, Entry, Manifest, describe
 from cloudckpt.pace import STEP
 from cloudckpt.paced import Asked, Paced
 

@@ -17,7 +17,7 @@ from cloudckpt.late import Late
 
 if TYPE_CHECKING:
     from cloudckpt.codec import encoding, freezing, gently, redaction, sizes
-    from cloudckpt.model import Size
+    from cloudckpt.measured import Size
 else:  # a run has an intake before it is known whether it will save
     encoding = Late("cloudckpt.codec.encoding")
     freezing = Late("cloudckpt.codec.freezing")

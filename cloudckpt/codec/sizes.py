@@ -17,7 +17,7 @@ from cloudckpt.codec import arrays, frame
 from cloudckpt.codec.encoders import parts_of
 from cloudckpt.codec.encoding import Packed, pack
 from cloudckpt.codec.records import Record
-from cloudckpt.model import Size
+from cloudckpt.measured import Size
 
 _LEVELS: Final = 16
 """Depth of the tree: what is deeper counts as part of what it is in."""

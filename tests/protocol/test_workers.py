@@ -6,7 +6,7 @@ import pytest
 
 from cloudckpt import making, sweep
 from tests.protocol.scheduler import RandomChooser
-from tests.protocol.stage import Stage, collector, killer, reader, writer
+from tests.protocol.stage import Stage, collector, killer, reader
 from tests.protocol.workers import claimants, worker
 
 SEEDS = 100
@@ -20,7 +20,7 @@ PLOTS = {
         "B": worker("B", 3),
         "collector": collector,
     },
-    "a worker and a writer that knows no lease": {"A": worker("A", 3), "B": writer("B", 3, times=2)},
+    "one takes the run from the other": {"A": worker("A", 3), "B": worker("B", 3, busy="take")},
 }
 
 

@@ -17,7 +17,7 @@ from cloudckpt.core import Core
 from cloudckpt.drafts import Draft
 from cloudckpt.effects import Effects
 from cloudckpt.errors import CloudckptError, ConflictError, RunBusyError, RunDeletedError, StorageError
-from cloudckpt.leases import Sightings, Terms
+from cloudckpt.leases import Busy, Sightings, Terms
 from cloudckpt.retention import Retention
 from cloudckpt.storage.contract import Storage
 from cloudckpt.storage.memory import MemoryStorage
@@ -30,7 +30,7 @@ LEASE = 4.0
 _stores = itertools.count()
 
 
-def leased(stage: Stage, effects: Effects) -> RunWriter:
+def leased(stage: Stage, effects: Effects, busy: Busy) -> RunWriter:
     """Return a claim to write the run under a lease."""
     return RunWriter(
         stage.storage(effects),
@@ -39,16 +39,16 @@ def leased(stage: Stage, effects: Effects) -> RunWriter:
         rules=Retention(keep_last=KEEP_LAST),
         policy=stage.policy,
         prepare=nothing,
-        terms=Terms(lease=LEASE),
+        terms=Terms(LEASE, busy),
         sightings=Sightings(effects.clock),
     )
 
 
-def worker(name: str, saves: int) -> Callable[[Stage, Effects], Any]:
-    """A process that waits for the lease of another, then saves; fenced, it ends."""
+def worker(name: str, saves: int, *, busy: Busy = "raise") -> Callable[[Stage, Effects], Any]:
+    """A process that waits for the lease of another, or takes the run, then saves; fenced, it ends."""
 
     async def act(stage: Stage, effects: Effects) -> None:
-        claim = leased(stage, effects)
+        claim = leased(stage, effects, busy)
         for _ in range(20):
             try:
                 epoch = (await claim.become()).epoch
