@@ -88,7 +88,6 @@ class Saver(Generic[P]):
         self._guard = threading.RLock()  # a signal's handler may ask in the middle of an offer
         self._queue: deque[_Job[P]] = deque()
         self._flying: _Job[P] | None = None
-        self._working = False
         self._number = 0
         self._wanted = 0  # saves up to this number are committed, later ones wait to be wanted
         self._error: BaseException | None = None  # that nobody was told of
@@ -162,44 +161,45 @@ class Saver(Generic[P]):
             raise ClosedError("this save is the parent process's, before the fork", run=self._of)
         with self._guard:
             self._wanted = max(self._wanted, number)
-            if self._working or not self._queue or self._queue[0].number > self._wanted:
-                return
-            self._working = True
-        self._begin(self._work())
+            first = self._next() if self._flying is None else None
+        if first is None:
+            return
+        work = self._work(first)
+        try:
+            self._begin(work)
+        except BaseException:  # such as of a process that may start no more threads: tried again when wanted
+            work.close()
+            with self._guard:
+                self._queue.appendleft(first)
+                self._flying = None
+            raise
 
     # ---- aside
 
-    async def _work(self) -> None:
-        while (job := self._next()) is not None:
+    def _next(self) -> _Job[P] | None:
+        """Take the next that is wanted, in the place of the one that has ended."""
+        with self._guard:
+            wanted = self._queue and self._queue[0].number <= self._wanted
+            self._flying = self._queue.popleft() if wanted else None
+            self._rest()
+            return self._flying
+
+    async def _work(self, job: _Job[P] | None) -> None:
+        while job is not None:
             try:
                 info = await self._commit(job.work)
             except Exception as error:  # noqa: BLE001 - it is kept, and raised by the next call
-                self._failed(job, error)
+                job = self._failed(job, error)
             except BaseException as error:  # its thread or its loop ends under it
                 self._failed(job, error)
                 raise
             else:
-                with self._guard:
-                    self._flying = None
-                job.outcome.set_result(info)
+                ended, job = job, self._next()
+                ended.outcome.set_result(info)
 
-    def _next(self) -> _Job[P] | None:
+    def _failed(self, job: _Job[P], error: BaseException) -> _Job[P] | None:
+        lost = [job]
         with self._guard:
-            if self._queue and self._queue[0].number <= self._wanted:
-                self._flying = self._queue.popleft()
-                return self._flying
-            self._working = False
-            self._rest()
-            return None
-
-    def _rest(self) -> None:
-        if not self.busy:
-            _unfinished.discard(self)
-
-    def _failed(self, job: _Job[P], error: BaseException) -> None:
-        with self._guard:
-            lost = [job]
-            self._flying = None
             if self._error is None:
                 self._error = error
             if isinstance(error, ConflictError | RunDeletedError):
@@ -207,10 +207,14 @@ class Saver(Generic[P]):
             if self._stopped is not None or not isinstance(error, Exception):
                 lost += self._queue
                 self._queue.clear()
-            if not isinstance(error, Exception):
-                self._working = False
+            following = self._next()
         for one in lost:
             one.outcome.set_exception(error)
+        return following
+
+    def _rest(self) -> None:
+        if not self.busy:
+            _unfinished.discard(self)
 
     # ---- waiting
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -62,7 +63,7 @@ def each(
             must be a function of a module, or a `functools.partial` of one.
         runs: Their ids.
         executor: Where it is done; by default in threads. The store is sent to other processes.
-        threads: How many, by default.
+        threads: How many, by default; in other processes, how many in each.
     """
     own = None if executor is not None else ThreadPoolExecutor(threads, "cloudckpt")
     pool: Executor = executor or own  # type: ignore[assignment]
@@ -72,7 +73,7 @@ def each(
     try:
         while True:
             while len(waiting) < threads * UNDER_WAY and (ids := list(islice(left, stretch))):
-                waiting.append(pool.submit(stretch_of, store, work, ids))
+                waiting.append(pool.submit(stretch_of, store, work, ids, threads))
             if not waiting:
                 return
             yield from waiting.popleft().result()
@@ -84,9 +85,15 @@ def each(
             own.shutdown(cancel_futures=True)
 
 
-def stretch_of(store: S, work: Callable[[S, str], T], runs: Sequence[str]) -> list[Outcome[T]]:
-    """Do the work on neighbouring runs, where it is to be done."""
-    return [_one(store, work, run) for run in runs]
+def stretch_of(
+    store: S, work: Callable[[S, str], T], runs: Sequence[str], threads: int = THREADS
+) -> list[Outcome[T]]:
+    """Do the work on neighbouring runs, where it is to be done; side by side, as it mostly waits."""
+    one = partial(_one, store, work)
+    if len(runs) == 1:
+        return [one(runs[0])]
+    with ThreadPoolExecutor(min(threads, len(runs)), "cloudckpt") as pool:
+        return list(pool.map(one, runs))
 
 
 def _one(store: S, work: Callable[[S, str], T], run: str) -> Outcome[T]:

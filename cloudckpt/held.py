@@ -1,10 +1,11 @@
 """What this process holds for ready-made states: stores, and handles of runs.
 
-Owns: the store of those who name none, and which handle a run's states are saved
-through. Invariants: a run has one handle at a time, that of its newest load or
-save, and the number of handles is bounded. After a fork both sides have them all:
-stores and handles know their process by themselves. What may be saved through a
-handle is for `state.py` to say.
+Owns: the store of those who name none, which handle a run's states are saved
+through, and whose turn it is to save a state that several act on. Invariants: a
+run has one handle at a time, that of its newest load or save, and the number of
+handles is bounded. After a fork both sides have them all: stores and handles know
+their process by themselves. What may be saved through a handle is for `saved.py`
+to say.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,6 +51,7 @@ class Process:
 
     def _renew(self) -> None:
         self._lock = threading.Lock()  # another thread may have held the old one at the fork
+        self._turns: dict[int, Future[None]] = {}  # of threads that the child has not
 
     def store(self, url: str) -> Store:
         """Return the process's store of that URL, opened again when somebody closed it."""
@@ -57,6 +60,28 @@ class Process:
             if store is None or store.closed:
                 store = self._stores[url] = open_store(url)
             return store
+
+    def store_of(self, url: str, run_id: str) -> Store | None:
+        """Return the store of that URL through which the run was loaded or saved last, or a default one."""
+        with self._lock:
+            of_run = (held.store for held in reversed(self._runs.values()) if held.run.id == run_id)
+            known = (store for store in (*of_run, *self._stores.values()) if store.url == url)
+            return next((store for store in known if not store.closed), None)
+
+    def turn(self, state: object) -> Future[None] | None:
+        """Return None when it is one's turn to save a state, until `end_turn`; else what to wait for."""
+        with self._lock:
+            other = self._turns.get(id(state))
+            if other is None:
+                self._turns[id(state)] = Future()
+            return other
+
+    def end_turn(self, state: object) -> None:
+        """Let those go on who wait."""
+        with self._lock:
+            ended = self._turns.pop(id(state), None)
+        if ended is not None:
+            ended.set_result(None)
 
     def held(self, store: Store, run_id: str) -> Held | None:
         """Return the handle of the run's newest load or save."""

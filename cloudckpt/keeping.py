@@ -256,7 +256,7 @@ class Keeping:
             prefix: Only the runs whose id starts with it: shards for several machines.
             executor: Any `concurrent.futures.Executor`, or a Dask client; by default threads. In
                 other processes the store is opened again from its URL and options.
-            threads: How many, by default.
+            threads: How many, by default; in other processes, how many in each.
         """
         runs = (info.id for info in self.runs(prefix))
         return fleet.each(self, work, runs, executor=executor, threads=threads)

@@ -242,6 +242,8 @@ class Paced:
         Returns:
             Why not all is durable, which the next call still raises; or None. Never raises.
         """
+        if self._root.closed:
+            return None
         writer, saver = self._writer, self._saver
         waiting: list[futures.Future[Any]] = [] if saver is None else [*saver.outcomes()]
         if writer is not None and writer.is_writer:

@@ -1,76 +1,28 @@
-"""`Checkpoint`: the ready-made state of an agent, and where it is saved by default.
+"""`Checkpoint`: the ready-made state of an agent.
 
 Owns: the fields that most agents need, what a reply of a model and a tool's
-result do to them, what makes a state consistent, and which run handle of this
-process a state is saved through. Invariants: an inconsistent state is neither
-saved nor returned by a load; a state is saved only onto the checkpoint that it
-was loaded from or last saved as, so two copies of it never mix; of two loads of
-a run, in one process or in two, the later one can save.
+result do to them, and what makes a state consistent. Invariant: an inconsistent
+state is neither saved nor returned by a load.
 
-It adds nothing to the protocol: all goes through `Store` and `Run`, and any
-other class is as good a state for `Run.save`. Shapes of replies are `replies.py`'s.
+It adds nothing to the protocol: any other class is as good a state for `Run.save`.
+How it is saved and loaded is `saved.py`'s, shapes of replies are `replies.py`'s.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 from cloudckpt import replies
 from cloudckpt.codec import encode
-from cloudckpt.errors import (
-    DataError,
-    FencedError,
-    InvalidInputError,
-    OutcomeUnknownError,
-    StaleStateError,
-)
-from cloudckpt.held import Held, default_store, process
-from cloudckpt.model import CheckpointInfo
+from cloudckpt.errors import InvalidInputError
 from cloudckpt.replies import Call, CallId, Message
-from cloudckpt.store import Store
-
-INCONSISTENT = "inconsistent-state"
-"""`kind` of the error about a state that is not consistent."""
-
-
-@dataclass(frozen=True, slots=True)
-class Consistency:
-    """What is wrong with a state. True when nothing is; `str` lists the problems."""
-
-    problems: tuple[str, ...] = ()
-
-    def __bool__(self) -> bool:
-        return not self.problems
-
-    def __str__(self) -> str:
-        return "; ".join(self.problems) or "consistent"
-
-
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """Which checkpoint a state was loaded from or last saved as.
-
-    Attributes:
-        store: The store's URL.
-        run: The run's id.
-        seq: The run's newest checkpoint then, 0 for none.
-        epoch: The writer's number then: the higher one was loaded later.
-        step: The state's step then.
-    """
-
-    store: str
-    run: str
-    seq: int
-    epoch: int
-    step: int
+from cloudckpt.saved import Consistency, Origin, Saved
 
 
 @dataclass
-class Checkpoint:
+class Checkpoint(Saved):
     """The state of an agent that works in steps. Subclass it to add fields.
 
     A subclass may be a dataclass with fields of its own (with defaults), or a
@@ -163,8 +115,7 @@ class Checkpoint:
             if _equal(self.completed[call_id], result):
                 return
             raise InvalidInputError("the call was recorded with another result before", call=call_id)
-        if call_id not in self._made():
-            raise InvalidInputError("no reply made this call: record the id of a tool call", call=call_id)
+        self._check_made(call_id)
         self.completed[call_id] = result
         replies.answer(self.messages, call_id, result)
 
@@ -208,108 +159,12 @@ class Checkpoint:
     def _made(self) -> set[CallId]:
         return self.calls.keys() | replies.calls_in(self.messages).keys()
 
-    # ---- load and save
+    def _check_made(self, call_id: CallId) -> None:
+        if call_id not in self._made():
+            raise InvalidInputError("no reply made this call: record the id of a tool call", call=call_id)
 
-    @classmethod
-    def load(cls, run_id: str, *, store: Store | None = None, fallback: bool = False) -> Self | None:
-        """Return the run's newest state and become its writer; None when it has none yet.
-
-        An older process of the run, and an older load in this one, can no longer save.
-
-        Args:
-            run_id: The run.
-            store: Where; by default `default_store()`.
-            fallback: Go back to the newest intact checkpoint when the newest is damaged.
-
-        Raises:
-            DataError: What is stored is damaged, or not a consistent state of this class.
-        """
-        held = Held.new(store or default_store(), run_id)
-        held.run.acquire()
-        return cls._loaded(held, held.run.load(cls, fallback=fallback))
-
-    @classmethod
-    async def aload(cls, run_id: str, *, store: Store | None = None, fallback: bool = False) -> Self | None:
-        """`load`, awaited."""
-        held = Held.new(store or default_store(), run_id)
-        await held.run.aacquire()
-        return cls._loaded(held, await held.run.aload(cls, fallback=fallback))
-
-    @classmethod
-    def _loaded(cls, held: Held, state: Self | None) -> Self | None:
-        run = held.run
-        held = process.hold(replace(held, epoch=run.epoch or 0))
-        if state is None:
-            return None
-        consistency = state.is_consistent()
-        if not consistency:
-            message = f"the saved state is not consistent: {consistency}"
-            raise DataError(message, kind=INCONSISTENT, run=run.id, seq=run.head)
-        state._origin = Origin(held.store.url, run.id, run.head or 0, held.epoch, state.step)
-        return state
-
-    def save(self, run_id: str, *, store: Store | None = None) -> CheckpointInfo:
-        """Save the state as the run's next checkpoint; durable when it returns.
-
-        After an `OutcomeUnknownError`, saving again is safe.
-
-        Raises:
-            InvalidInputError: The state is not consistent.
-            StaleStateError: The run has checkpoints that this state does not continue.
-            FencedError: The run was loaded again since, here or elsewhere.
-            SerializationError: The state holds values that can't be carried.
-        """
-        held, seq = self._base(run_id, store or default_store())
-        with _explained(held):
-            info = held.run.save(self, step=self.step, expect=seq)
-        return self._saved(held, info)
-
-    def asave(self, run_id: str, *, store: Store | None = None) -> Awaitable[CheckpointInfo]:
-        """`save`, to be awaited. The state is encoded at the call, not at the await."""
-        held, seq = self._base(run_id, store or default_store())
-        return self._asaved(held, held.run.asave(self, step=self.step, expect=seq))
-
-    async def _asaved(self, held: Held, saving: Awaitable[CheckpointInfo]) -> CheckpointInfo:
-        with _explained(held):
-            info = await saving
-        return self._saved(held, info)
-
-    def _base(self, run_id: str, store: Store) -> tuple[Held, int]:
-        """Return what to save through, and the seq that must be the run's newest."""
-        consistency = self.is_consistent()
-        if not consistency:
-            raise InvalidInputError(
-                f"the state is not consistent: {consistency}", kind=INCONSISTENT, run=run_id
-            )
-        held, origin = process.held(store, run_id), self._origin
-        if origin is None or (origin.store, origin.run) != (store.url, run_id):
-            return held or Held.new(store, run_id), 0
-        if held is None or held.epoch < origin.epoch:  # the state was handed over by another process
-            held = Held.new(store, run_id, origin.epoch)
-        elif held.epoch > origin.epoch:
-            raise FencedError("the run was loaded again since: go on with the state of that load", run=run_id)
-        return held, origin.seq
-
-    def _saved(self, held: Held, info: CheckpointInfo) -> CheckpointInfo:
-        process.hold(replace(held, epoch=info.epoch))
-        self._origin = Origin(held.store.url, info.run, info.seq, info.epoch, info.step or 0)
-        return info
-
-
-@contextmanager
-def _explained(held: Held) -> Iterator[None]:
-    """Say what to do about a state that may not be saved, and keep what a second try needs."""
-    try:
-        yield
-    except OutcomeUnknownError:
-        process.hold(held)  # its run knows its own commit again, should that have happened
-        raise
-    except StaleStateError as error:
-        message = (
-            "the run has checkpoints that this state does not continue: go on from "
-            "`Checkpoint.load(run_id)`, fork by saving under another run id, or delete the run first"
-        )
-        raise StaleStateError(message, **error.facts) from error
+    def _open(self) -> frozenset[CallId]:
+        return frozenset(self._made() - self.completed.keys())
 
 
 # ---- small things

@@ -172,7 +172,9 @@ def _asked(run: Run, open_: Iterable[Question], token: str | None) -> Question |
     if len(found) > 1:
         for one in found:
             remark(f"{one.token}  {one.prompt}")
-        raise Failure(f"the run waits for {len(found)} answers; say which: --token TOKEN run={run.id!r}", USAGE)
+        raise Failure(
+            f"the run waits for {len(found)} answers; say which: --token TOKEN run={run.id!r}", USAGE
+        )
     return found[0]
 
 

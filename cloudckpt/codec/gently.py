@@ -111,7 +111,7 @@ class _Gentle(Encoding):
 
     def _pack(self, value: Any, weight: int) -> None:
         self._into.pack(value)
-        self._weight += weight
+        self._weight += weight + 5
         if self._weight >= _PIECE:
             self.cut()
 

@@ -8,13 +8,7 @@ store is whole (`invariants.py`). It reads the store by the contract alone.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
-import zstandard
-
-from cloudckpt import keys
-from cloudckpt.format import decode_manifest, decode_page
-from cloudckpt.model import Entry, Manifest, Page
 from cloudckpt.storage.contract import Storage
 from cloudckpt.testing.histories import Operation, Save
 from cloudckpt.testing.invariants import Ask, Ledger, check_laws
@@ -40,25 +34,8 @@ async def check_recorded(
     if len(runs) != 1:
         raise ValueError(f"the operations must be of one run, see by_run; they are of {sorted(runs)}")
     [run] = runs
-    await check_laws(storage, run, _ledger(operations))
-    return check_history(operations, await _whole(storage, run), keep_last=keep_last)
-
-
-async def _whole(storage: Storage, run: str) -> Manifest | None:
-    """Return a manifest that keeps the laws, with the checkpoints of its history among its own."""
-    stored = await storage.read(keys.manifest_key(run))
-    if stored is None:
-        return None
-    manifest = decode_manifest(stored.data, run)
-    older = [entry for page in manifest.history for entry in await _inside(storage, run, page)]
-    return replace(manifest, checkpoints=(*manifest.checkpoints, *older))
-
-
-async def _inside(storage: Storage, run: str, page: Page) -> list[Entry]:
-    stored = await storage.read(keys.page_key(run, page.name))
-    assert stored is not None, "a lawful history has all its pages"
-    entries, below = decode_page(zstandard.ZstdDecompressor().decompress(stored.data), run)
-    return [*entries, *[entry for one in below for entry in await _inside(storage, run, one)]]
+    manifest = await check_laws(storage, run, _ledger(operations))
+    return check_history(operations, manifest, keep_last=keep_last)
 
 
 def _ledger(operations: Sequence[Operation]) -> Ledger:

@@ -15,7 +15,20 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.benchmarks import codec, crowd, file, layer, load, memory, startup, transcripts, wire
+from tests.benchmarks import (
+    codec,
+    crowd,
+    file,
+    history,
+    layer,
+    load,
+    memory,
+    scale,
+    startup,
+    throughput,
+    transcripts,
+    wire,
+)
 from tests.benchmarks.lab import Lab
 from tests.benchmarks.measure import Table
 from tests.servers.base import ROOT, Unavailable
@@ -28,6 +41,9 @@ BENCHMARKS: Mapping[str, Callable[[Lab], Iterator[Table]]] = {
     "memory": memory.run,
     "layer": layer.run,
     "crowd": crowd.run,
+    "history": history.run,
+    "scale": scale.run,
+    "throughput": throughput.run,
     "codec": codec.run,
     "import": startup.run,
 }

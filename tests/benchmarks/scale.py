@@ -31,8 +31,8 @@ SIZES = (999, 9_999)
 
 QUICK = (99, 399)
 PAGE = 1_000
-FLAT = 1.5
-"""Most that memory may grow by when the runs are ten times as many."""
+FLAT = 2
+"""Most that memory may grow by when the runs are ten times as many: a page, and the next one beside it."""
 
 LINEAR = 1.02
 """The same of the requests a run."""

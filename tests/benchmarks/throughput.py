@@ -1,9 +1,9 @@
 """Collecting and copying beside the same engine's bare calls, as many at once.
 
-One large run is held against nothing but the deletes, or the reads and puts, of its objects;
-many small runs against all requests that their collection or copy takes, of which there are
-several for each object. Each turn has new runs, which are written before it. That bare and
-ours ask for the same is checked by counting.
+One large run is held against the listing and the deletes, or the reads and puts, of its objects
+and nothing else; many small runs against all requests that their collection or copy takes, of
+which there are several for each object: that both make the same is checked by counting. Each
+turn has new runs, which are written before it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from functools import partial
 from typing import Any
 
 from cloudckpt import keys
-from cloudckpt.collect import DELETES_AT_ONCE, objects_of
+from cloudckpt.collect import objects_of
 from cloudckpt.copying import AT_ONCE
 from cloudckpt.fleet import THREADS, Outcome, each
 from cloudckpt.runner import Runner
@@ -45,9 +45,9 @@ SMALL_RUNS = 48
 def run(lab: Lab) -> Iterator[Table]:
     table = Table(
         "objects a second, collected and copied",
-        ("bare", "ours", "ours / bare"),
+        ("bare", "ours", "ours / bare", "/ deletes alone"),
         (
-            f"collect a run: {SPARE:,} objects too many; bare: to delete them, {DELETES_AT_ONCE:,} at once",
+            f"collect a run: {SPARE:,} objects too many; bare: to list it, and to delete them in one call",
             f"copy a run: {COPIED} objects of 20 KB, {AT_ONCE} at once; bare: a read and a put of each",
             f"{SMALL_RUNS} runs: in {THREADS} threads, 2 checkpoints each, 1 object too many;",
             "bare: all requests that they take (list, manifest and its write, object) in as many threads",
@@ -65,7 +65,7 @@ def run(lab: Lab) -> Iterator[Table]:
 
 
 def _add(table: Table, lab: Lab, contest: Contest) -> None:
-    contestants = {"bare": timed(contest.bare), "ours": timed(contest.ours)}
+    contestants = {name: timed(work) for name, work in contest.contestants().items()}
     before = dict.fromkeys(contestants, contest.prepare)
     samples = turns(contestants, rounds=lab.rounds(ROUNDS), before=before)
     took = {name: statistics.median(values) for name, values in samples.items()}
@@ -75,6 +75,7 @@ def _add(table: Table, lab: Lab, contest: Contest) -> None:
         Figure(contest.objects / took["bare"], "/s"),
         Figure(contest.objects / took["ours"], "/s"),
         Figure(took["bare"] / took["ours"], "x", least=LEAST),
+        Figure(took["alone"] / took["ours"], "x") if "alone" in took else "",
     )
 
 
@@ -108,6 +109,10 @@ class Contest:
         filling.fill(self.place, self.names, checkpoints=self.checkpoints, spare=self.spare, size=self.size)
         self.objects_of = {name: list(self.runner.call(objects_of(self.engine, name))) for name in self.names}
 
+    def contestants(self) -> dict[str, Callable[[], None]]:
+        """Return what takes turns."""
+        return {"bare": self.bare, "ours": self.ours}
+
     def bare(self) -> None:
         """Do it by the engine alone."""
         raise NotImplementedError
@@ -138,10 +143,16 @@ class CollectOne(Contest):
     label = "collect a run"
     spare = objects = SPARE
 
+    def contestants(self) -> dict[str, Callable[[], None]]:
+        return {**super().contestants(), "alone": self.alone}
+
     def bare(self) -> None:
-        doomed = self.spared(self.names[0])
-        for start in range(0, len(doomed), DELETES_AT_ONCE):
-            self.runner.call(self.engine.delete(doomed[start : start + DELETES_AT_ONCE]))
+        self.runner.call(objects_of(self.engine, self.names[0]))
+        self.alone()
+
+    def alone(self) -> None:
+        """Delete what is to be deleted, without listing what there is."""
+        self.runner.call(self.engine.delete(self.spared(self.names[0])))
 
     def ours(self) -> None:
         _expect(self.store.collect(self.names[0]).removed, self.objects)

@@ -129,6 +129,17 @@ def test_an_export_that_does_not_begin_again_fails_under_a_writer(monkeypatch: P
     assert not holds(test_archive.test_a_run_that_is_written_to_meanwhile_is_archived_as_it_was_at_one_point)
 
 
+def test_an_export_without_the_ledger_lets_an_agent_do_again_what_it_did(
+    world: LongWorld, monkeypatch: Patch
+) -> None:
+    async def forgotten(*_: object) -> None:
+        pass
+
+    monkeypatch.setattr(archive_export._ExportOfRun, "_ledger", forgotten)
+    law = test_archive.test_what_is_imported_is_what_was_exported
+    assert not holds(law, world, exported(world.store, *RUNS))
+
+
 def test_a_reader_that_passes_over_padding_misses_changes(world: LongWorld, monkeypatch: Patch) -> None:
     def any_padding(self: tarball.TarReader) -> None:
         self._read(len(tarball.padding(self._at)), "somewhere")

@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,12 @@ class Place:
 
 
 def copied(here: Place, there: Place, *args: str, code: int = 0) -> list[dict[str, Any]]:
-    options = ("--storage-options", json.dumps(here.options), "--to-storage-options", json.dumps(there.options))
+    options = (
+        "--storage-options",
+        json.dumps(here.options),
+        "--to-storage-options",
+        json.dumps(there.options),
+    )
     done = CliRunner().invoke(cli, ["copy", here.url, there.url, *args, *options, "--json"])
     assert done.exit_code == code, done.output
     return [json.loads(line) for line in done.stdout.splitlines()]
@@ -106,7 +112,7 @@ def test_a_run_comes_back_from_a_journey_through_three_kinds_of_store(
         first = known(store)
     assert len(first["history"]) > SAVES
     assert len(first["actions"]) == 43
-    for here, there in zip(journey, journey[1:], strict=False):
+    for here, there in pairwise(journey):
         plan = copied(here, there, "--dry-run", "--settings")
         done = copied(here, there, "--settings")
         assert done == [{**row, "dry_run": False} for row in plan]

@@ -130,7 +130,9 @@ class Life:
             return
         durable = max(self.committed, default=-1)
         lost = self.offered[-1] - max(durable, -1)
-        assert lost <= self.saver.pending, f"{lost} saves would be lost, and pending says {self.saver.pending}"
+        assert lost <= self.saver.pending, (
+            f"{lost} saves would be lost, and pending says {self.saver.pending}"
+        )
 
     def check_end(self) -> None:
         assert self.committed == sorted(set(self.committed)), f"out of order: {self.committed}"

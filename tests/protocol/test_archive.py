@@ -642,8 +642,9 @@ def test_an_import_that_ends_anywhere_goes_on_where_it_stopped(
         bring(name, plan)
         store = Store(lambda name=name: MemoryStorage(name))
         there = inside(store)
-        assert KEY not in there or wanted <= there.keys()
-        assert all(report.ok for report in store.verify(depth=2) if report.run != RUN)
+        for run in (RUN, "busy"):
+            own = {name for name in wanted if name.startswith(keys.objects_prefix(run))}
+            assert keys.manifest_key(run) not in there or own <= there.keys()
         again = bring(name, Plan())
         puts = [call.key for call in again.calls if call.op == "put"]
         assert set(puts) == wanted - there.keys()

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cloudckpt import keys
@@ -81,6 +81,7 @@ def test_a_manifest_that_is_cut_at_any_length_is_found(riding: World) -> None:
         refused(riding.run.load, seq=None, key=KEY)
 
 
+@settings(deadline=None)
 @given(at=st.integers(0, 2**32), mask=st.integers(1, 255))
 def test_any_flipped_byte_of_a_large_manifest_is_found(riding_world: World, at: int, mask: int) -> None:
     """With a payload of about the largest size that rides."""
@@ -151,16 +152,19 @@ def check_object(world: World, damage: Callable[[bytes], bytes | None]) -> None:
     assert world.run.load() == world.state(SAVES)
 
 
+@settings(deadline=None)
 @given(at=st.integers(0, 2**32), mask=st.integers(1, 255))
 def test_any_flipped_byte_of_an_object_is_found(objects_world: World, at: int, mask: int) -> None:
     check_object(objects_world, lambda good: flipped(good, at % len(good), mask))
 
 
+@settings(deadline=None)
 @given(length=st.integers(0, 2**32))
 def test_an_object_that_is_cut_at_any_length_is_found(objects_world: World, length: int) -> None:
     check_object(objects_world, lambda good: good[: length % len(good)])
 
 
+@settings(deadline=None)
 @given(tail=st.binary(min_size=1))
 def test_an_object_with_a_tail_is_found(objects_world: World, tail: bytes) -> None:
     """The bytes before the tail hash right, so reading just the expected length would not see it."""

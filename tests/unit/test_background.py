@@ -6,6 +6,7 @@ import asyncio
 import os
 import threading
 from collections.abc import Coroutine
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from cloudckpt import background
-from cloudckpt.background import Saver, aend_all, end_all
+from cloudckpt.background import Saver, end_all
 from cloudckpt.errors import (
     ClosedError,
     ConflictError,
@@ -65,10 +66,8 @@ class Desk:
         self._step()
 
     def _step(self) -> None:
-        try:
+        with suppress(StopIteration):
             self.workers[-1].send(None)
-        except StopIteration:
-            pass
 
     def end(self, error: BaseException | None = None) -> Any:
         """Let the commit under way end; return its work."""
@@ -271,6 +270,22 @@ def test_a_worker_whose_thread_dies_leaves_nobody_waiting(desk: Desk) -> None:
     assert desk.committed == [3]
 
 
+def test_a_save_that_no_thread_could_be_found_for_is_tried_again(desk: Desk) -> None:
+    """It was taken, so its caller would wait for it."""
+
+    def refuse(_: Any) -> None:
+        raise RuntimeError("can't start new thread")
+
+    begin, desk.saver._begin = desk.saver._begin, refuse
+    with pytest.raises(RuntimeError, match="thread"):
+        desk.save(1)
+    assert desk.saver.pending == 1
+    desk.saver._begin = begin
+    desk.save(2, room=2)
+    desk.end_all()
+    assert desk.committed == [1, 2]
+
+
 # ---- what is alive, and waiting
 
 
@@ -348,8 +363,7 @@ def test_threads_that_offer_are_counted_once_each(desk: Desk) -> None:
 
     def work() -> None:
         barrier.wait(60)
-        for _ in range(50):
-            numbers.append(desk.save(0).number)
+        numbers.extend([desk.save(0).number for _ in range(50)])
 
     threads = [threading.Thread(target=work) for _ in range(8)]
     for thread in threads:

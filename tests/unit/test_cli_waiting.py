@@ -132,9 +132,8 @@ def test_of_several_questions_one_must_be_named(lab: Lab) -> None:
 
 
 def test_the_end_of_another_run_is_not_a_question_to_a_person(lab: Lab) -> None:
-    with lab.store.run("a") as run:
-        with pytest.raises(WaitingError):
-            run.wait_for("idle")
+    with lab.store.run("a") as run, pytest.raises(WaitingError):
+        run.wait_for("idle")
     told = lab("answer", "a", "yes")
     assert (told.code, "waits for no answer" in told.err) == (failures.NO, True)
 
@@ -187,7 +186,7 @@ def test_actions_are_listed_newest_first_with_what_is_in_flight(lab: Lab) -> Non
 def test_pages_of_the_ledger_are_read_only_as_far_as_needed(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was long in flight moves to a page late, among newer ones; the order is still that of the beginnings."""
+    """What was long in flight moves to a page late, behind newer ones; the order stays that of the begins."""
     monkeypatch.setattr(ledger, "WINDOW_BYTES", 2000)
     monkeypatch.setattr(ledger, "WINDOW_LEFT", 500)
     monkeypatch.setattr("cloudckpt.pages.FAN", 3)

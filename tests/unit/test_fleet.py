@@ -90,6 +90,17 @@ def test_threads_work_side_by_side(store: Store) -> None:
     assert len(list(fleet.each(store, meet, RUNS[:4], threads=4))) == 4
 
 
+def test_runs_that_are_sent_together_are_worked_on_side_by_side(store: Store) -> None:
+    """A worker that takes one run at a time waits for the store, and a cluster of them is no faster."""
+    meeting = threading.Barrier(4, timeout=20)
+
+    def meet(_: Store, __: str) -> None:
+        meeting.wait()
+
+    outcomes = fleet.stretch_of(store, meet, RUNS[:8], 4)
+    assert [one.run for one in outcomes] == RUNS[:8]
+
+
 def test_other_processes(store: Store) -> None:
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
         outcomes = list(store.each(partial(loaded, times=3), executor=pool))

@@ -54,8 +54,7 @@ def pays_again_without_looking() -> int:
     def pay(amount: int) -> int:
         effect("paid", amount=amount)
         fee = amount + 1
-        total = amount + fee
-        return total
+        return amount + fee
 
     with opened() as run:
         state = run.load() or {"step": 0, "sum": 0}

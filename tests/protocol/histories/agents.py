@@ -18,7 +18,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cloudckpt.errors import CheckpointNotFoundError, ConflictError, FencedError, OutcomeUnknownError
+from cloudckpt.errors import (
+    CheckpointNotFoundError,
+    ConflictError,
+    FencedError,
+    NotFoundError,
+    OutcomeUnknownError,
+)
 from cloudckpt.run import Run
 from cloudckpt.storage.contract import Storage
 from cloudckpt.store import Store
@@ -71,6 +77,7 @@ class Agent:
 
     def live(self) -> None:
         acts = [self._save] * 12 + [self._load] * 5 + [self._load_seq] * 2 + [self._enter, self._leave]
+        acts += [self._collect, self._retain, self._tag, self._untag]
         while time.monotonic() < self._contest.until:
             run_id, keep_last = self._contest.run_id(self._random.randrange(3))
             self._random.choice(acts)(run_id, keep_last)
@@ -138,6 +145,28 @@ class Agent:
         seq = max(1, newest - self._random.randrange(5))
         with contextlib.suppress(CheckpointNotFoundError), self._recorder.loading(run, seq=seq) as told:
             told(run.load(seq=seq))
+
+    # ---- operators, of whom saves and loads must not notice anything
+
+    def _collect(self, run_id: str, _: int) -> None:
+        with contextlib.suppress(*UNDONE):
+            self._store.collect(run_id)
+
+    def _retain(self, run_id: str, _: int) -> None:
+        with contextlib.suppress(*UNDONE):
+            self._store.run(run_id).retain()
+
+    def _tag(self, run_id: str, keep_last: int) -> None:
+        with contextlib.suppress(*UNDONE):
+            self._reader(run_id, keep_last).tag(f"by {self._number}")
+
+    def _untag(self, run_id: str, keep_last: int) -> None:
+        with contextlib.suppress(*UNDONE):
+            self._reader(run_id, keep_last).untag(f"by {self._number}")
+
+
+UNDONE = (NotFoundError, ConflictError, OutcomeUnknownError)
+"""What an operator may be told: there is nothing there, or others write all the time."""
 
 
 async def _awaited(saving: Any) -> Any:
