@@ -25,6 +25,7 @@ from cloudckpt.drafts import Draft, Made, Noted, Renewed
 from cloudckpt.effects import Effects
 from cloudckpt.errors import (
     ConflictError,
+    CorruptCheckpointError,
     FencedError,
     RunBusyError,
     RunDeletedError,
@@ -98,6 +99,7 @@ class RunWriter(Holding):
         self._conflict: ConflictError | None = None
         self._unknown: set[str] = set()  # commits of ours that may still land
         self._terms = terms
+        self._gives_back = False
         self._saved = saved
         self._sightings = sightings or Sightings(effects.clock)
         self.id = self._writer.id
@@ -210,21 +212,32 @@ class RunWriter(Holding):
         while True:
             self._check(base)
             self._check_expected(base, expect)
-            made = self._leased(await make(base.manifest))
+            try:
+                made = self._leased(await make(base.manifest))
+            except CorruptCheckpointError:
+                seen = await self._pointer.read_existing()
+                if seen.token == base.token:
+                    raise
+                base = self._lost(base, seen)  # whose pages are others, since somebody tagged what is in one
+                continue
             self._base = None  # until the answer is known
             self._unknown.add(commit)
             seen, landed = await self._pointer.swap(base, made.manifest, self._landing(made), commit)
             self._unknown.discard(commit)  # a base that moved can't take a late request
             if landed:
                 break
-            self._check_lost(base, seen)
-            self._folding.forget()
-            base = seen
+            base = self._lost(base, seen)
         if seen.manifest.nonce != made.manifest.nonce:
             self._folding.forget()  # somebody wrote on top, such as a collector's fence
         self._base = seen
         self.written = self._effects.clock.monotonic()
         return made
+
+    def _lost(self, base: Base, seen: Base) -> Base:
+        """Return what to go on from when it was not the base that stood there, if one may."""
+        self._check_lost(base, seen)
+        self._folding.forget()
+        return seen
 
     async def adopt(self, base: Base) -> None:
         """Go on from a manifest that this process changed without saving, such as by a tag."""
@@ -345,6 +358,7 @@ class RunWriter(Holding):
                 self.written = self._effects.clock.monotonic()
                 self.objects.landed(seen.manifest)  # what an earlier writer left riding
                 if base is not None:
+                    self._gives_back = base.manifest.lease is not None
                     self._tell_resumed(base.manifest)
                 return
             if claimed is not None:

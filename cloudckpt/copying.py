@@ -15,11 +15,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from cloudckpt import keys
+from cloudckpt.access import Access
 from cloudckpt.collect import objects_of
 from cloudckpt.core import Core
-from cloudckpt.errors import ConflictError, CorruptCheckpointError, RunDeletedError
-from cloudckpt.model import Manifest
-from cloudckpt.pages import every_key, find
+from cloudckpt.errors import ConflictError, CorruptCheckpointError, HeldError, RunDeletedError
+from cloudckpt.model import Hold, Manifest
+from cloudckpt.pages import Walk, every_key, find
 from cloudckpt.pointer import Base
 
 AT_ONCE = 8
@@ -91,7 +92,9 @@ def copy_run(
             raises ends the copy.
 
     Raises:
-        ConflictError: The destination has a run of that id which is no copy of this one.
+        ConflictError: The destination has a run of that id which is no copy of this one, or an answer
+            that this one waits for.
+        HeldError: The destination has a hold that the source has not; names who set it, when, and why.
         CorruptCheckpointError: The source is damaged; names the key.
         RunNotFoundError, RunDeletedError: There is nothing to copy; or, with `kind` "there", the
             destination has a tombstone of the run.
@@ -117,6 +120,7 @@ def plan_copy(source: Core, run_id: str, to: Core) -> CopyPlan:
     base = to.call(there.pointer.read())
     if base is not None:
         _check_copy(source, manifest, base.manifest)
+        _check_said(source, to, manifest, base.manifest)
         if as_copy(manifest, source, base.manifest.nonce) == base.manifest:
             return CopyPlan(manifest, base, len(wanted), {}, changed=False)
     have = to.call(objects_of(there.storage, run_id))
@@ -165,32 +169,78 @@ def _check_copy(source: Core, manifest: Manifest, old: Manifest) -> None:
     """Refuse to overwrite what did not come from this run.
 
     A copy that nobody wrote to since says where it came from; else its newest
-    checkpoint must be one of the source's.
+    checkpoint must be one of the source's, and nobody became its writer whom the
+    source does not know: an epoch that went back would fence nobody any more.
     """
     if old.status == "deleted":
         raise RunDeletedError(
             "the destination has a tombstone of the run; copy it to another store", kind="there", run=old.run
         )
-    if old.copied == source.url or old.seq == 0 or old == manifest:
+    if old.copied == source.url or old == manifest:
         return
-    head = old.head
-    access = source.access(old.run)
-    known = manifest.commit_of(old.seq) or source.call(
-        find(
-            access.pages,
-            manifest,
-            lambda entry: entry.seq == old.seq,
-            lambda page: page.oldest <= old.seq <= page.newest,
-        )
+    is_ahead = old.epoch > manifest.epoch or (
+        old.epoch == manifest.epoch and old.writer.id != manifest.writer.id
     )
-    commit = known if isinstance(known, str) else known and known.commit
-    if head is None or commit != head.commit:
+    if is_ahead or (old.head is not None and _commit_of(source, manifest, old.seq) != old.head.commit):
         raise ConflictError(
             "the destination has a run of that id with another history; copy to another store",
             run=old.run,
             there=old.seq,
             here=manifest.seq,
         )
+
+
+def _check_said(source: Core, to: Core, manifest: Manifest, old: Manifest) -> None:
+    """Refuse to drop what somebody said at the destination and nobody can say again: a hold, or an answer."""
+    if old.copied == source.url:
+        return
+    open_here = {action.attempt for action in manifest.actions if action.ended is None}
+    answered = [one for one in old.actions if one.ended is not None and one.attempt in open_here]
+    if answered:
+        raise ConflictError(
+            "at the destination something has ended that is open in the source; copy to another store",
+            run=old.run,
+            action=answered[0].key,
+            by=answered[0].by,
+        )
+    there = to.call(_holds(to.access(old.run), old))
+    here = source.call(_holds(source.access(old.run), manifest)) if there else {}
+    lost = next((seq for seq in there if seq not in here), None)
+    if lost is not None:
+        hold = there[lost]
+        raise HeldError(
+            "the destination has a hold that the source has not; release it there first, or set it here too",
+            run=old.run,
+            seq=lost or None,
+            by=hold.by,
+            why=hold.why,
+            since=hold.since.isoformat(timespec="seconds"),
+        )
+
+
+async def _holds(access: Access, manifest: Manifest) -> dict[int, Hold]:
+    """Return the holds of a run's checkpoints by seq, and that of the whole run as 0."""
+    found = {} if manifest.hold is None else {0: manifest.hold}
+    walk = Walk(access.pages, manifest, want=lambda page: page.held > 0)
+    while (piece := await walk.next()) is not None:
+        found |= {entry.seq: entry.hold for entry in piece.entries if entry.hold is not None}
+    return found
+
+
+def _commit_of(source: Core, manifest: Manifest, seq: int) -> str | None:
+    """Return the id of the commit that made a checkpoint of the source, as long as it is known there."""
+    known = manifest.commit_of(seq)
+    if known is not None:
+        return known
+    entry = source.call(
+        find(
+            source.access(manifest.run).pages,
+            manifest,
+            lambda entry: entry.seq == seq,
+            lambda page: page.oldest <= seq <= page.newest,
+        )
+    )
+    return None if entry is None else entry.commit
 
 
 def _send(

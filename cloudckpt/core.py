@@ -171,6 +171,10 @@ class Core:
             self._settings = await settings.read_settings(self.storage)
         return self._settings.retention
 
+    def forget_settings(self) -> None:
+        """Read the store's settings again before the next run begins here."""
+        self._settings = None
+
     def close(self, *, timeout: float | None = None) -> None:
         """Let what runs started aside end, and close the engine. Safe to call twice.
 

@@ -38,6 +38,7 @@ class Holding:
     written: float
     _effects: Effects
     _terms: Terms
+    _gives_back: bool  # whether it took a run of workers' without a lease of its own
     _lock: AbstractAsyncContextManager[None]
     _base: Base | None
     _epoch: int | None
@@ -64,11 +65,18 @@ class Holding:
         return Renewed(replace(manifest, nonce=self._effects.new_id()))
 
     async def release(self) -> None:
-        """Leave the run free for the next one, if this one holds it by a lease. Safe to call again."""
+        """Leave the run free for the next one, if this one had a lease or took a run that had one.
+
+        Safe to call again.
+        """
         base = self.base
-        if base is None or base.manifest.lease is None or base.manifest.lease.seconds is None:
+        if base is None:
             return
-        self._terms = replace(self._terms, offers=True)
+        lease, free = base.manifest.lease, replace(self._terms, offers=True)
+        held = self._gives_back if lease is None else lease.seconds is not None
+        if not held or free.next(base.manifest) is None:
+            return
+        self._terms = free
         # What fails here costs the next one the lease's time and nothing else.
         with suppress(ConflictError, RunDeletedError, StorageError):
             await self.renew()

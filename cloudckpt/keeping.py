@@ -217,7 +217,9 @@ class Keeping:
                 raises ends the copy.
 
         Raises:
-            ConflictError: The other store has a run of that id which is no copy of this one.
+            ConflictError: The other store has a run of that id which is no copy of this one, or an answer
+                that this one waits for.
+            HeldError: The other store has a hold that this one has not; names who set it, when, and why.
             CorruptCheckpointError: This run is damaged; names the key.
             RunNotFoundError, RunDeletedError: There is nothing to copy; or, with `kind` "there", the
                 other store has a tombstone of the run.
@@ -280,6 +282,7 @@ class Keeping:
         chosen(None, retention)
         found = await settings.read_settings(self._core.storage)
         await settings.write_settings(self._core.storage, replace(found, retention=retention))
+        self._core.forget_settings()
 
     set_retention = waits(_set_retention)
     aset_retention = awaited(_set_retention)

@@ -102,6 +102,7 @@ class Paced:
     _pace: Pace
     _since: tuple[int, float]  # saves since the last commit, and when that was
     _writer: RunWriter | None
+    _watched = False
 
     async def _save_asked(self, asked: Asked) -> CheckpointInfo:
         raise NotImplementedError
@@ -155,7 +156,6 @@ class Paced:
         """Have nothing pending: at first, after the end, and in the child after a fork."""
         self._saver: Saver[Asked] | None = None
         self._core = self._root
-        self._watched = False
 
     def _unwatch(self) -> None:
         if self._watched:

@@ -132,7 +132,7 @@ class Pages:
     async def edit(
         self, pages: Sequence[Page], seq: int, change: Callable[[Entry], Entry]
     ) -> tuple[tuple[Page, ...], list[Page]] | None:
-        """Return the pages with one checkpoint changed, and those that they replace.
+        """Return the pages with one checkpoint changed, and those that they replace; none if it is so already.
 
         None when no page holds `seq`.
         """
@@ -143,14 +143,16 @@ class Pages:
         entries, below = await self.read(page)
         if below:
             edited = await self.edit(below, seq, change)
-            if edited is None:
-                return None
+            if edited is None or edited[0] == below:
+                return edited and (tuple(pages), [])
             new, replaced = await self.branch(edited[0]), edited[1]
         elif all(entry.seq != seq for entry in entries):
             return None
         else:
-            new = await self.leaf([change(entry) if entry.seq == seq else entry for entry in entries])
-            replaced = []
+            changed = tuple(change(entry) if entry.seq == seq else entry for entry in entries)
+            if changed == entries:
+                return tuple(pages), []
+            new, replaced = await self.leaf(changed), []
         return (*pages[:place], new, *pages[place + 1 :]), [*replaced, page]
 
 

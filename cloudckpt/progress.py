@@ -140,7 +140,7 @@ class ProgressBar:
         task = self._tasks.get(progress.run)
         if task is None:
             task = self._tasks[progress.run] = self._bar.add_task(
-                self._label or progress.run, rate="", remaining=""
+                self._label or progress.run, total=progress.max_steps, rate="", remaining=""
             )
         self._bar.update(
             task, completed=progress.step, total=progress.max_steps, rate=rate, remaining=remaining

@@ -265,15 +265,11 @@ class Run(Working, Saving, Curated, Asking):
         Raises:
             CloudckptError: Why something that was saved is not durable, unless a call raised it before.
         """
-        failure = self._end()
-        if failure is not None:
-            raise failure
+        _tell(self._end(), None)
 
     async def aclose(self) -> None:
         """`close`, awaited."""
-        failure = await self._aend()
-        if failure is not None:
-            raise failure
+        _tell(await self._aend(), None)
 
     def _end(self) -> BaseException | None:
         if self._root.closed:  # the store has settled it, and an error in the block must be seen
@@ -283,6 +279,7 @@ class Run(Working, Saving, Curated, Asking):
             return None if saver is None else background.end_all([saver], None)
         finally:
             self._root.call(self._settle())
+            self._unwatch()  # on the caller's thread: only the main one may
 
     async def _aend(self) -> BaseException | None:
         if self._root.closed:
@@ -292,12 +289,12 @@ class Run(Working, Saving, Curated, Asking):
             return None if saver is None else await background.aend_all([saver])
         finally:
             await self._root.acall(self._settle())
+            self._unwatch()
 
     async def _settle(self) -> None:
         with self._guard:
             self._closed = True
             writer, self._writer = self._writer, None
-            self._unwatch()
             self._forget_saver()
             keeper = self._unkept()
         if writer is not None:

@@ -226,7 +226,8 @@ def repair(
         _tell_repair(out, plan, "would become", "would leave", dry_run=dry_run)
         return
     confirm(f"{_sentence(plan, 'becomes', 'leave')}. Go on?", yes=yes)
-    done = found.repair(depth=depth, drop_damaged=drop_damaged)
+    with store.run(found.id, busy="take") as writer:
+        done = writer.repair(depth=depth, drop_damaged=drop_damaged)
     _tell_repair(out, done, "became", "left", dry_run=False)
 
 

@@ -105,18 +105,20 @@ class _Tally:
 
     def __init__(self, *, dry_run: bool) -> None:
         self.dry_run = dry_run
-        self.runs = self.sent = self.bytes = self.deleted = self.failed = 0
+        self.runs = self.changed = self.sent = self.bytes = self.deleted = self.failed = 0
 
     def add(self, done: Copied) -> None:
         """Count a run."""
         self.runs += 1
+        self.changed += done.changed
         self.sent += done.sent
         self.bytes += done.bytes
 
     def told(self) -> str:
         """Say it."""
-        said = "would send" if self.dry_run else "sent"
-        text = f"{said} {counted(self.sent, 'object')}, {size(self.bytes)}, of {counted(self.runs, 'run')}"
+        said = "would copy" if self.dry_run else "copied"
+        of = f"{self.changed:,} of {counted(self.runs, 'run')}"
+        text = f"{said} {of}: {counted(self.sent, 'object')}, {size(self.bytes)}"
         if self.deleted:
             text += f"; {counted(self.deleted, 'deleted run')} left out"
         return text + (f"; {self.failed:,} failed" if self.failed else "")

@@ -24,10 +24,10 @@ COLUMNS = (
     Column("life", "life", right=True),
     Column("kill", "kill", right=True),
     Column("line", "killed at"),
-    Column("source", "before or in", show=lambda text: shortened(text or "", 48)),
+    Column("source", "before or in", show=lambda text: shortened(text or "", 32)),
     Column("call", "store", style="dim"),
-    Column("redone", "steps redone", right=True),
-    Column("doubled", "effects doubled", right=True, show=lambda count: str(count or ""), style="red"),
+    Column("redone", "redone", right=True),
+    Column("doubled", "doubled", right=True, show=lambda count: str(count or ""), style="red"),
     Column("lost_ms", "ms lost", right=True),
 )
 

@@ -53,7 +53,8 @@ def rollback(store: Store, out: Output, name: str, *, dry_run: bool, yes: bool) 
         out.done(f"would make {_called(old)} of run {run.id!r} its newest", shapes.checkpoint(old))
         return
     confirm(f"Make {_called(old)} of run {run.id!r} its newest? Its writer is fenced.", yes=yes)
-    new = run.rollback(seq=old.seq)
+    with store.run(run.id, busy="take") as writer:
+        new = writer.rollback(seq=old.seq)
     out.done(f"seq={new.seq} of run {run.id!r} has the state of {_called(old)}", shapes.checkpoint(new))
 
 

@@ -14,7 +14,6 @@ joined to the value by the compressor. Plain values never enter Python code one 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -77,8 +76,8 @@ class Unsealed(NamedTuple):
         schema, schema_version: As in `Encoded`.
     """
 
-    parts: Sequence[memoryview | bytes]
-    aside: Sequence[memoryview | bytes]
+    parts: list[memoryview | bytes]
+    aside: list[memoryview | bytes]
     marks: bool
     schema: str | None
     schema_version: int | None
@@ -93,8 +92,12 @@ class Unsealed(NamedTuple):
         size, digest = self.size, hashlib.sha256()
         for part in (*self.parts, *self.aside):
             digest.update(part)
+        if len(self.parts) == 1 and len(self.aside) <= 1:
+            data = frame.seal(self.parts[0], *self.aside, marks=self.marks)
+        else:
+            data = frame.seal_parts(self.parts, self.aside, marks=self.marks)
         return Encoded(
-            data=frame.seal_parts(self.parts, self.aside, marks=self.marks),
+            data=data,
             encoded_size=size,
             encoded_digest=digest.hexdigest(),
             codec=f"{CODEC}/{CODEC_VERSION}",

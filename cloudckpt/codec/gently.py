@@ -25,6 +25,9 @@ from cloudckpt.codec.freezing import ATOMS
 _PIECE: Final = 1 << 18
 """Bytes after which other threads get a turn."""
 
+_LARGE: Final = 1 << 18
+"""Length from which on text and bytes are written by themselves; so each is msgpack's str 32 or bin 32."""
+
 _FEW: Final = 64
 _LEVELS: Final = 48
 _BIN_32: Final = struct.Struct(">BI")
@@ -98,15 +101,15 @@ class _Gentle(Encoding):
             self.emit(item, level + 1)
 
     def _text(self, value: str | bytes) -> None:
-        if len(value) < _PIECE:
+        if len(value) < _LARGE:
             self._pack(value, len(value))
             return
         self.cut()
         if isinstance(value, bytes):
             self.parts += [_BIN_32.pack(0xC6, len(value)), value]
             return
-        cuts = range(0, len(value), _PIECE)
-        encoded = [value[start : start + _PIECE].encode("utf-8", "surrogatepass") for start in cuts]
+        cuts = range(0, len(value), _LARGE)
+        encoded = [value[start : start + _LARGE].encode("utf-8", "surrogatepass") for start in cuts]
         self.parts += [_BIN_32.pack(0xDB, sum(map(len, encoded))), *encoded]
 
     def _pack(self, value: Any, weight: int) -> None:

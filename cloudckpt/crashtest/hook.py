@@ -6,7 +6,8 @@ of this package: the agent's interpreter may be another one, of Python 3.8 or ne
 
 The agent's own lines are those of files outside of the standard library, of installed
 packages and of cloudckpt. Invariants: a line is noted before it runs, in a file that
-outlives the process; the first Python process only is looked at, those that it starts are not.
+outlives the process; one Python process is looked at, the first that comes to a line of its own. So
+neither what starts the agent is, such as a package manager's `run`, nor what the agent starts.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from typing import Any
 
 GAUNTLET = "CLOUDCKPT_GAUNTLET"
 """Environment variable: JSON with `status` (a file of `SIZE` bytes), `lines` (a file to be written at
-the end, or null), `kill` (file, line and how many-th time, or null) and `skip` (folders)."""
+the end), `taken` (a file that the process to be looked at makes), `kill` (file, line and how many-th time, or
+null) and `skip` (folders)."""
 
 SIZE = 4096
 HEAD = struct.Struct("<dddIH?")
@@ -34,18 +36,16 @@ many bytes its file's name has, and whether it was the end."""
 
 
 def install(folder: str) -> None:
-    """Begin to look at this process's lines; take `folder` off the path of those that it starts."""
-    plan = json.loads(os.environ.pop(GAUNTLET))
-    _leave(folder)
-    lines = Lines(plan)
+    """Begin to look at this process's lines; `folder` is the one that brought this here."""
+    plan = json.loads(os.environ[GAUNTLET])
+    _go_on(folder)
+    lines = Lines(plan, folder)
     threading.settrace(lines.trace)
     sys.settrace(lines.trace)
 
 
-def _leave(folder: str) -> None:
+def _go_on(folder: str) -> None:
     """Let the next `sitecustomize`, if there is one, do what it would have done."""
-    rest = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path != folder]
-    os.environ["PYTHONPATH"] = os.pathsep.join(rest)
     sys.path[:] = [path for path in sys.path if path != folder]
     ours = sys.modules.pop("sitecustomize")
     try:
@@ -59,7 +59,9 @@ def _leave(folder: str) -> None:
 class Lines:
     """Counts the lines of the agent's own files. `trace` is for `sys.settrace`."""
 
-    def __init__(self, plan: dict[str, Any]) -> None:
+    def __init__(self, plan: dict[str, Any], folder: str) -> None:
+        self._plan = plan
+        self._ahead = folder
         self._folder = os.path.realpath(os.getcwd()) + os.sep
         folders = [os.path.dirname(os.__file__), *site.getsitepackages(), site.getusersitepackages()]
         self._skip = tuple(os.path.realpath(each) + os.sep for each in [*folders, *plan["skip"]])
@@ -67,13 +69,11 @@ class Lines:
         self._counts: dict[tuple[str, int], int] = {}
         self._last: dict[tuple[str, int], float] = {}
         self._files: dict[str, Any] = {}
-        self._pid = os.getpid()
+        self._pid = 0
         self._told = ""
         self._first = self._before = 0.0
         with open(plan["status"], "r+b") as file:
             self._status = mmap.mmap(file.fileno(), SIZE)
-        if plan["lines"]:
-            atexit.register(self._write, plan["lines"])
 
     def trace(self, frame: Any, _event: str, _arg: Any) -> Any:
         """Return what looks at a call's lines; None where they are not the agent's own."""
@@ -109,6 +109,8 @@ class Lines:
         return path[len(self._folder) :] if inside else path
 
     def _come(self, name: str, line: int) -> None:
+        if not self._pid and not self._take():
+            return
         place = (name, line)
         count = self._counts[place] = self._counts.get(place, 0) + 1
         last = self._kill == (name, line, count)
@@ -123,8 +125,22 @@ class Lines:
         if last:
             os.kill(0, signal.SIGKILL)  # the group: what the agent started dies with the machine
 
-    def _write(self, path: str) -> None:
+    def _take(self) -> bool:
+        """Become the process that is looked at, unless there is one; those that it starts are free."""
+        try:
+            os.close(os.open(self._plan["taken"], os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            sys.settrace(None)
+            return False
+        self._pid = os.getpid()
+        rest = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path != self._ahead]
+        os.environ["PYTHONPATH"] = os.pathsep.join(rest)
+        os.environ.pop(GAUNTLET, None)
+        atexit.register(self._write)
+        return True
+
+    def _write(self) -> None:
         if os.getpid() == self._pid:  # not in a fork
             rows = [[*place, count, self._last[place]] for place, count in self._counts.items()]
-            with open(path, "w", encoding="utf-8") as file:
+            with open(self._plan["lines"], "w", encoding="utf-8") as file:
                 json.dump(rows, file)

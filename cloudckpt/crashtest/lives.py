@@ -184,6 +184,7 @@ class Lab:
         plan = {
             "status": str(status),
             "lines": str(folder / f"lines-{n}"),
+            "taken": str(folder / f"taken-{n}"),
             "kill": [aim.file, aim.line, aim.count] if isinstance(aim, AtLine) else None,
             "skip": [str(PACKAGE)],
         }

@@ -8,13 +8,26 @@ from __future__ import annotations
 import pytest
 
 from cloudckpt.storage.answers import AbsentError
-from cloudckpt.storage.changed import Changes
+from cloudckpt.storage.changed import Changes, Watchable
 from cloudckpt.storage.contract import Stored
 from cloudckpt.testing.driver import Client
 
 
 class ChangeLaws:
-    """Laws of `cloudckpt.storage.changed`, also of an engine that has no request for it."""
+    """Laws of `cloudckpt.storage.changed`, also of an engine that has no request for it.
+
+    Attributes:
+        brings_nothing: False for a server that sends an unchanged value again, as fake-gcs-server does.
+    """
+
+    brings_nothing = True
+
+    def test_an_unchanged_value_does_not_travel(self, client: Client, at: str) -> None:
+        engine = client.storage
+        if isinstance(engine, Watchable) and self.brings_nothing:
+            for data in (b"value", b""):
+                token = client.create(f"{at}{len(data)}", data)
+                assert client.run(engine.changed(f"{at}{len(data)}", token)) is None
 
     def test_a_value_that_has_not_changed_is_not_read(self, client: Client, at: str) -> None:
         token = client.create(f"{at}k", b"value")

@@ -150,6 +150,21 @@ class ConcurrencyLaws:
         asyncio.run(mixed(3))
         assert store.run(run_id).load() == {"n": 4}
 
+    def test_saves_behind_their_caller_come_in_order_and_the_last_is_the_head(
+        self, store: Store, run_id: str
+    ) -> None:
+        with store.run(run_id, keep_last=100, cadence="background") as run:
+            for n in range(5):
+                run.save(large(n))
+            run.once("in between", lambda: None)
+            assert run.load()["n"] == 4
+            for n in range(5, 10):
+                run.save(large(n), tags=["kept"] if n == 7 else [])
+        run = store.run(run_id)
+        found = [run.load(seq=info.seq)["n"] for info in reversed(run.history())]
+        assert found == sorted(set(found))
+        assert {0, 4, 7, 9} <= set(found)
+
     def test_a_cancelled_save_does_no_harm(self, store: Store, other: Store, run_id: str) -> None:
         ledger = Ledger()
 

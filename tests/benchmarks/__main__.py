@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.benchmarks import (
+    background,
     codec,
     crowd,
     file,
@@ -40,6 +41,7 @@ BENCHMARKS: Mapping[str, Callable[[Lab], Iterator[Table]]] = {
     "transcripts": transcripts.run,
     "memory": memory.run,
     "layer": layer.run,
+    "background": background.run,
     "crowd": crowd.run,
     "history": history.run,
     "scale": scale.run,

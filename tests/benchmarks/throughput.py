@@ -36,6 +36,9 @@ LEAST = 0.6
 """Of the bare engine's throughput."""
 
 ROUNDS = 8
+QUICK = ("file", "s3fs")
+"""Engines of a quick run."""
+
 SPARE = 1_000
 COPIED = 120
 COPIED_BYTES = 20_000
@@ -58,6 +61,8 @@ def run(lab: Lab) -> Iterator[Table]:
         table.notes += (note,)
 
     for place in places(lab, say):
+        if lab.quick and place.engine not in QUICK:
+            continue
         for contest in (CollectOne, CollectMany, CopyOne, CopyMany):
             with ExitStack() as ends:
                 _add(table, lab, contest(place, ends))

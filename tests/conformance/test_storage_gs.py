@@ -15,8 +15,11 @@ from tests.servers.base import Server
 class TestGCSStorageOnFakeGCS(StorageConformance):
     """What the emulator leaves out is in tests/unit/test_gcs_errors.py: refusals, and one write a second.
 
-    Nor does it tell a read of a missing bucket from one of a missing object.
+    Nor does it tell a read of a missing bucket from one of a missing object, or know
+    `ifGenerationNotMatch`: see tests/unit/test_changed.py.
     """
+
+    brings_nothing = False
 
     @pytest.fixture
     def make_storage(self, fake_gcs_server: Server) -> Callable[[], Storage]:

@@ -1,8 +1,8 @@
-"""The console blocks of docs/cli.md that are real: each command run, its output shown as it is.
+"""The console blocks of docs/cli.md and README.md that are real: each command run, its output shown as it is.
 
 ``<!-- terminal -->`` or ``<!-- pipe -->`` before a block says that it is played, and how.
 All of a page are played in their order, on one store in memory; clocks, ids, hosts and
-people are the same each time. ``python -m tests.docs.console`` writes the page anew.
+people are the same each time. ``python -m tests.docs.console`` writes the pages anew.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from cloudckpt.errors import WaitingError
 from cloudckpt.storage import memory
 from tests.unit.cli_lab import Clock, Lab, Research, agent
 
-PAGE = Path(__file__).parents[2] / "docs/cli.md"
+PLAYED = [Path(__file__).parents[2] / name for name in ("docs/cli.md", "README.md")]
 
 _BLOCK = re.compile(r"(?<=<!-- )(?P<how>terminal|pipe) -->\n```console\n(?P<text>.*?)```", re.DOTALL)
 _names = itertools.count()
@@ -137,4 +137,5 @@ def renewed(page: str) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(renewed(PAGE.read_text()))
+    for page in PLAYED:
+        page.write_text(renewed(page.read_text()))

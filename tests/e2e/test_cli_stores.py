@@ -146,6 +146,16 @@ def waits(call: Session) -> None:
             assert run.wait("Refund?", schema=bool) is True
 
 
+def proofs(call: Session) -> None:
+    assert [row["ok"] for row in call.rows("verify", "--deep")] == [True] * len(call.rows("runs"))
+    assert call.document("repair", RUN)["back_to"] is None
+    archive = str(call.folder / "nightly.tar")
+    [exported] = call.document("export", RUN, "--output", archive)["runs"]
+    assert call.document("verify", archive)["ok"] is True
+    [imported] = call.rows("import", archive)
+    assert (imported["seq"], imported["was_there"]) == (exported["seq"], True)
+
+
 def copies(call: Session) -> None:
     there = str(call.folder / "copy")
     [plan] = call.rows("copy", call.url, there, RUN, "--dry-run")
@@ -159,4 +169,4 @@ def copies(call: Session) -> None:
 
 
 LOOKS: list[Callable[[Session], None]] = [runs, show_and_history, states]
-CHANGES: list[Callable[[Session], None]] = [marks, back, clean, waits, copies]
+CHANGES: list[Callable[[Session], None]] = [marks, back, clean, waits, proofs, copies]

@@ -55,13 +55,13 @@ def kinds(report: Report) -> set[str]:
 # ---- agents that are right
 
 
-@pytest.mark.gauntlet(kills=5, seed=SEED)
+@pytest.mark.gauntlet(kills=4, seed=SEED)
 @pytest.mark.parametrize("agent", RIGHT.values(), ids=RIGHT)
 def test_a_right_agent_comes_through_on_a_folder(
     agent: tuple[str, ...], gauntlet: Gauntlet, tmp_path: Path
 ) -> None:
     report = gauntlet.run(agent, url=str(tmp_path))
-    assert (report.fallen, len(report.kills), report.notes, report.url) == (5, 5, [], None)
+    assert (report.fallen, len(report.kills), report.notes, report.url) == (4, 4, [], None)
     assert {kill.redone for kill in report.kills} <= {0, 1}
     assert len(report.covered) >= 3
     assert all(kill.source for kill in report.kills)
@@ -104,8 +104,22 @@ def test_a_program_whose_lines_are_not_seen_is_killed_at_moments(gauntlet: Gaunt
     assert (report.lines, report.fallen, report.covered) == ((), 3, set())
 
 
+@pytest.mark.gauntlet(kills=2, seed=SEED)
+def test_a_kill_takes_all_that_the_agent_started_with_and_all_that_started_it(gauntlet: Gauntlet) -> None:
+    """On a machine that is gone no wrapper of the agent goes on, and does what comes after it."""
+    after = "from cloudckpt.crashtest import effect; effect('reported')"
+    command = f"{shlex.join(PLAIN)}; {shlex.join([sys.executable, '-c', after])}"
+    report = gauntlet.run(["sh", "-c", command], result="none", calls=(AtCall(5, "after"),))
+    assert len(report.kills) == 3
+    assert {Path(line.file).name for line in report.lines} == {"plain.py"}, (
+        "the first Python process is looked at"
+    )
+
+
 # ---- planted bugs
 
+RARE = {planted.saves_in_mid_action, planted.pays_again_without_looking}
+"""Only a kill at one or a few of their lines shows what is wrong."""
 PLANTED: dict[Callable[[], Any], set[str]] = {
     planted.saves_in_mid_action: {"effect-missing"},
     planted.forgets_completed_actions: {"effect-doubled"},
@@ -119,12 +133,12 @@ PLANTED: dict[Callable[[], Any], set[str]] = {
 }
 
 
-@pytest.mark.gauntlet(kills=6, seed=SEED)
+@pytest.mark.gauntlet(seed=SEED)
 @pytest.mark.parametrize("agent", PLANTED, ids=lambda agent: agent.__name__)
 def test_a_planted_bug_is_found(agent: Callable[[], Any], gauntlet: Gauntlet) -> None:
     """Each agent does its work when nobody kills it; only a resumed one shows what is wrong."""
-    report = gauntlet.report(agent)
-    assert not report.ok
+    report = gauntlet.report(agent, kills=10 if agent in RARE else 5)
+    assert not report.ok, text(report)
     assert kinds(report) >= PLANTED[agent], text(report)
     assert all(problem.replay for problem in report.problems)
 
@@ -136,7 +150,7 @@ def test_every_planted_agent_is_tried() -> None:
     assert named - {"opened"} == {agent.__name__ for agent in PLANTED}
 
 
-@pytest.mark.gauntlet(kills=6, seed=SEED)
+@pytest.mark.gauntlet(kills=3, seed=SEED)
 def test_a_failed_life_is_lived_again_by_its_own_command(gauntlet: Gauntlet, tmp_path: Path) -> None:
     """A seed that shows the failure only after all the lives before it is of little help."""
     report = gauntlet.report(planted.keeps_a_global)
@@ -204,21 +218,25 @@ def test_each_process_has_an_empty_disk_and_what_was_brought(
     (tmp_path / "prompts/first.txt").write_text("hello")
     (tmp_path / "sitecustomize.py").write_text("import os; os.environ['CUSTOM'] = 'theirs'")
     (tmp_path / "agent.py").write_text(
-        "import cloudckpt, json, os, subprocess, sys, tempfile\n"
+        "import cloudckpt, os, subprocess, sys, tempfile\n"
         "from pathlib import Path\n"
+        "here = {path.name for path in Path.cwd().iterdir()}\n"
+        "assert (Path('prompts') / 'first.txt').read_text() == 'hello'\n"
+        "assert not any('mine' in name for name in here), here\n"
+        "assert Path.home() == Path.cwd() == Path(tempfile.gettempdir())\n"
+        "assert os.environ.pop('CUSTOM') == 'theirs'\n"
+        'code = \'import os; print(os.environ["CUSTOM"], os.environ["PYTHONPATH"])\'\n'
+        "child = subprocess.check_output([sys.executable, '-c', code], text=True)\n"
+        "assert child.startswith('theirs '), child\n"
+        "assert 'gauntlet-lab' not in child, child\n"
         "with cloudckpt.open(os.environ['CLOUDCKPT_URL']) as store, store.run('r') as run:\n"
         "    state = run.load() or {'step': 0}\n"
-        "    here = sorted(path.name for path in Path.cwd().iterdir() if path.suffix != '.pyc')\n"
         "    while state['step'] < 3:\n"
         "        Path('mine').write_text('x')\n"
         "        (Path.home() / 'mine-at-home').write_text('x')\n"
         "        state['step'] += 1\n"
         "        run.save(state)\n"
-        "code = 'import os; print(os.environ[\"CUSTOM\"])'\n"
-        "child = subprocess.check_output([sys.executable, '-c', code], text=True)\n"
-        "same = Path.home() == Path.cwd() == Path(tempfile.gettempdir())\n"
-        "hooked = 'gauntlet-lab' in os.environ['PYTHONPATH']\n"
-        "Path('report').write_text(json.dumps([here, child.strip(), same, hooked]))\n"
+        "Path('report').write_text(str(state))\n"
     )
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), str(ROOT)]))

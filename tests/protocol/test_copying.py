@@ -9,7 +9,14 @@ from typing import Any
 import pytest
 
 from cloudckpt import copying
-from cloudckpt.errors import ConflictError, CorruptCheckpointError, RunDeletedError, RunNotFoundError
+from cloudckpt.errors import (
+    ConflictError,
+    CorruptCheckpointError,
+    HeldError,
+    RunDeletedError,
+    RunNotFoundError,
+    WaitingError,
+)
 from cloudckpt.pointer import read_base
 from cloudckpt.retention import Retention
 from cloudckpt.storage.memory import MemoryStorage
@@ -98,6 +105,39 @@ def test_a_run_of_the_destinations_own_is_never_overwritten(pair: Pair) -> None:
     with pytest.raises(RunDeletedError, match="tombstone") as caught:
         pair.world.store.copy(RUN, pair.to)
     assert caught.value.kind == "there", "not the source's, of which there is nothing to copy"
+
+
+@pytest.mark.parametrize("marks", [{"whole": True}, {"seq": 3}, {"seq": SAVES}], ids=str)
+def test_a_hold_that_was_set_at_the_destination_is_not_dropped(pair: Pair, marks: dict[str, Any]) -> None:
+    """As a lawyer's on the backup: a nightly copy would release it, and nobody would know."""
+    store, copy = pair.world.store, pair.to.run(RUN)
+    store.copy(RUN, pair.to)
+    copy.hold("case 9", by="legal", **marks)
+    for dry_run in (True, False):
+        with pytest.raises(HeldError, match="case 9"):
+            store.copy(RUN, pair.to, dry_run=dry_run)
+    store.run(RUN).hold("case 9", by="legal", **marks)
+    store.copy(RUN, pair.to)
+    assert pair.same()
+    store.run(RUN).release(**marks)
+    store.copy(RUN, pair.to)
+    assert pair.same(), (
+        "what the source itself released since the copy goes, since nobody said anything there"
+    )
+
+
+def test_an_answer_that_was_given_at_the_destination_is_not_dropped(pair: Pair) -> None:
+    store = pair.world.store
+    with store.run(RUN) as run:
+        pair.world.ledger.took_over(run.epoch)
+        with pytest.raises(WaitingError) as waiting:
+            run.wait("Go on?")
+    store.copy(RUN, pair.to)
+    pair.to.run(RUN).answer(waiting.value.token, "yes", by="ann")
+    with pytest.raises(ConflictError, match=r"open in the source.*ann"):
+        store.copy(RUN, pair.to)
+    assert pair.to.copy(RUN, store).changed, "the way back brings the answer"
+    assert store.run(RUN).questions() == []
 
 
 def test_what_is_not_there_or_deleted_is_not_copied(pair: Pair) -> None:

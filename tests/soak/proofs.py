@@ -77,7 +77,7 @@ def histories(place: Callable[[Lab], tuple[str, dict[str, Any]]], lab: Lab) -> P
 
 
 def model(machine: type[Model], _: Lab) -> Piece:
-    """Any calls in any order beside an oracle; see `tests/protocol/model.py`."""
+    """Any calls in any order beside an oracle; see `tests/protocol/model/`."""
 
     def piece(seed: int, _: float) -> Figures:
         before = Counter(Model.figures)

@@ -36,7 +36,7 @@ def other() -> Lab:
 def test_all_runs_are_copied_or_those_that_are_named(lab: Lab, other: Lab) -> None:
     told = lab("copy", lab.url, other.url, "day-1", url=None)
     assert (told.code, told.lines) == (0, [["day-1", "3", "3", "0", "0", "true"]])
-    assert told.err == "sent 0 objects, 0 B, of 1 run\n"
+    assert told.err == "copied 1 of 1 run: 0 objects, 0 B\n"
     rows = lab("copy", lab.url, other.url, "--prefix", "night", "--json").rows
     assert [row["run"] for row in rows] == ["night-1", "night-2"]
     assert [row["run"] for row in lab("copy", lab.url, other.url, "--json").rows if row["changed"]] == []
@@ -55,7 +55,7 @@ def test_a_dry_run_sends_nothing_and_says_what_it_would(
     done = lab("copy", lab.url, other.url, "night-2", "--json").rows
     assert plan == [{**done[0], "dry_run": True}]
     assert done[0]["sent"] > 0
-    assert lab("copy", lab.url, other.url, "-n").err.startswith("would send 0 objects, 0 B, of 3 runs")
+    assert lab("copy", lab.url, other.url, "-n").err.startswith("would copy 2 of 3 runs: 0 objects, 0 B")
 
 
 def test_a_run_that_fails_hides_no_other(lab: Lab, other: Lab) -> None:

@@ -129,6 +129,21 @@ def test_an_exception_in_the_block_lets_it_go_as_well() -> None:
     theirs.run("r").acquire()
 
 
+def test_who_takes_a_run_of_workers_without_a_lease_gives_it_back() -> None:
+    """An operator's rollback would take it out of the workers' queue for ever, and nobody would notice."""
+    ours, theirs = stores()
+    ours.submit("r", {"n": 1})
+    with theirs.run("r", busy="take") as run:
+        assert manifest(ours).lease is None, "nobody may claim it meanwhile"
+        run.rollback(seq=1)
+    claimed = ours.claim()
+    assert claimed is not None
+    assert claimed.load() == {"n": 1}
+    with theirs.run("r", busy="take") as run:
+        run.finish({})
+    assert manifest(ours).lease is None
+
+
 def test_a_run_that_is_done_has_no_lease_left() -> None:
     ours, _ = stores()
     with ours.run("r", lease=LONG) as run:
@@ -487,3 +502,27 @@ def test_a_wrong_argument_is_told_at_once(options: dict[str, Any]) -> None:
     (store,) = stores(1)
     with pytest.raises(InvalidInputError):
         store.run("r", **options)
+
+
+# ---- processes
+
+
+def test_a_forked_child_is_a_worker_of_its_own_and_beats_for_nobody() -> None:
+    """It has its parent's memory and none of its threads; a child that beat would keep a dead run alive."""
+    (ours,) = stores(1, clocks=[SystemClock()])
+    with ours.run("r", lease=LONG) as run:
+        run.save({})
+        pid = os.fork()
+        if pid == 0:
+            code = 1
+            try:
+                assert run._keeper is None
+                assert run.epoch is None
+                with refused():
+                    run.save({"by": "child"})
+                code = 0
+            finally:
+                os._exit(code)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        run.save({"by": "parent"})
+    assert ours.run("r").load() == {"by": "parent"}

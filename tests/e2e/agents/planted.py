@@ -54,6 +54,7 @@ def pays_again_without_looking() -> int:
     def pay(amount: int) -> int:
         effect("paid", amount=amount)
         fee = amount + 1
+        fee *= 2
         return amount + fee
 
     with opened() as run:

@@ -1,0 +1,54 @@
+"""A worker that stands still for longer than its lease: it is taken over, and learns it when it goes on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import cloudckpt
+from tests.servers.base import ROOT
+
+HOLDER = """
+import sys
+import cloudckpt
+
+tell = lambda error: print(type(error).__name__, flush=True)
+run = cloudckpt.open(sys.argv[1]).run("r", lease=0.3, on_fenced=tell)
+with run:
+    run.save({"by": "holder"})
+    print("saved", flush=True)
+    sys.stdin.readline()
+    try:
+        run.save({"by": "zombie"})
+    except cloudckpt.FencedError:
+        print("refused", flush=True)
+"""
+
+
+def test_a_frozen_holder_loses_the_run_and_is_told_before_its_next_save(tmp_path: Path) -> None:
+    """As a laptop that was closed, or a container that was paused: no clock of its own has told it so."""
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert holder.stdout is not None
+    try:
+        assert holder.stdout.readline() == "saved\n"
+        holder.send_signal(signal.SIGSTOP)
+        with cloudckpt.open(tmp_path) as store, store.run("r", lease=30, busy="wait") as run:
+            assert run.load() == {"by": "holder"}
+            run.save({"by": "heir"})
+            holder.send_signal(signal.SIGCONT)
+            assert holder.stdout.readline() == "FencedError\n", "by its heart, before it saved"
+            out, _ = holder.communicate("\n", timeout=60)
+            assert out == "refused\n"
+            run.save({"by": "heir", "n": 2})
+    finally:
+        holder.kill()
+        holder.communicate()
