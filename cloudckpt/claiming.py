@@ -102,7 +102,7 @@ class Rounds:
         return base if await self._is_free(manifest) else None
 
     async def _is_free(self, manifest: Manifest) -> bool:
-        if manifest.lease is None or self._core.sightings.left(manifest):
+        if self._core.sightings.left(manifest):
             return False
         return all([await self._has_come(manifest.run, one) for one in _waits_for(manifest)])
 

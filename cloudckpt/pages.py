@@ -132,9 +132,9 @@ class Pages:
     async def edit(
         self, pages: Sequence[Page], seq: int, change: Callable[[Entry], Entry]
     ) -> tuple[tuple[Page, ...], list[Page]] | None:
-        """Return the pages with one checkpoint changed, and those that they replace; none if it is so already.
+        """Return the pages with one checkpoint changed, and those that they replace.
 
-        None when no page holds `seq`.
+        They replace none when it is like that already. None when no page holds `seq`.
         """
         place = next((i for i, page in enumerate(pages) if page.oldest <= seq <= page.newest), None)
         if place is None:

@@ -7,23 +7,27 @@ Owns: these as methods of `Store`; each in two forms, sync and async with a lead
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Iterator
-from typing import TYPE_CHECKING, BinaryIO
+from functools import partial
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from cloudckpt.core import Core
 from cloudckpt.late import Late
 from cloudckpt.twins import awaited, waits
 
 if TYPE_CHECKING:
-    from cloudckpt import archive_export, archive_import, examine
+    from cloudckpt import archive_export, archive_import, examine, fleet
     from cloudckpt import verify as verifying
     from cloudckpt.archive_export import Exported
     from cloudckpt.archive_import import Imported
     from cloudckpt.examine import Verified
+    from cloudckpt.fleet import Executor
+    from cloudckpt.model import RunInfo
     from cloudckpt.signing import PrivateKey
 else:  # a load needs none of them
     archive_export = Late("cloudckpt.archive_export")
     archive_import = Late("cloudckpt.archive_import")
     examine = Late("cloudckpt.examine")
+    fleet = Late("cloudckpt.fleet")
     verifying = Late("cloudckpt.verify")
 
 
@@ -33,7 +37,14 @@ class Proving:
     url: str
     _core: Core
 
-    def verify(self, prefix: str = "", *, depth: int = 2, deep: bool = False) -> Iterator[Verified]:
+    def verify(
+        self,
+        prefix: str = "",
+        *,
+        depth: int = 2,
+        deep: bool = False,
+        executor: Executor | None = None,
+    ) -> Iterator[Verified]:
         """Iterate over reports on the runs whose id starts with `prefix`: what is damaged or missing.
 
         Reads only, and safe while writers are at work. A damaged run is reported like any other.
@@ -44,11 +55,20 @@ class Proving:
                 object exists with the right length, by listing, and runs whose manifest is gone.
                 3: every byte is read and hashed.
             deep: The same as depth 3.
+            executor: Where it is done, as in `Store.each`; by default several runs at a time here.
+                Objects of runs whose manifest is gone are not looked for then.
 
         Raises:
             InvalidInputError: There is no such depth.
             StorageError: The store failed.
         """
+        if executor is not None:
+            work = partial(_verified, depth=examine.check_depth(depth, deep=deep))
+            for outcome in fleet.each(self, work, (info.id for info in self.runs(prefix)), executor=executor):
+                if outcome.value is None:
+                    raise outcome.error or AssertionError(outcome)
+                yield outcome.value
+            return
         over = self._over(prefix, depth, deep=deep)
         while (found := self._core.call(over.next())) is not None:
             yield from found
@@ -61,6 +81,14 @@ class Proving:
         while (found := await self._core.acall(over.next())) is not None:
             for report in found:
                 yield report
+
+    def run(self, run_id: str) -> Any:
+        """See `Store.run`."""
+        raise NotImplementedError
+
+    def runs(self, prefix: str = "") -> Iterator[RunInfo]:
+        """See `Store.runs`."""
+        raise NotImplementedError
 
     def _over(self, prefix: str, depth: int, *, deep: bool) -> verifying.OverStore:
         core = self._core
@@ -110,3 +138,8 @@ class Proving:
 
     import_ = waits(_import)
     aimport = awaited(_import)
+
+
+def _verified(store: Proving, run_id: str, *, depth: int) -> Verified:
+    report: Verified = store.run(run_id).verify(depth=depth)
+    return report

@@ -24,8 +24,8 @@ import click
 from cloudckpt.claiming import LEASE_SECONDS, POLL_SECONDS
 from cloudckpt.cli.failures import NO, USAGE, Failure
 from cloudckpt.cli.frame import run_argument, with_output, with_store
-from cloudckpt.cli.screen import Column, Output, remark
-from cloudckpt.cli.words import counted, shown
+from cloudckpt.cli.screen import Column, Output
+from cloudckpt.cli.words import shown
 from cloudckpt.run import Run
 from cloudckpt.store import Store
 
@@ -265,9 +265,10 @@ def offer(store: Store, out: Output, runs: tuple[str, ...]) -> None:
     Such as one that worked without a lease and crashed, or that has ended and is to go on. An agent
     that is at work on it without a lease is fenced by the worker who gets it.
     """
-    for run in runs:
-        store.offer(run)
-        if out.as_json:
-            out.document({"run": run})
-    if not out.as_json:
-        remark(f"{counted(len(runs), 'run')} waiting for a worker")
+
+    def offered() -> Iterator[dict[str, Any]]:
+        for run in runs:
+            store.offer(run)
+            yield {"run": run}
+
+    out.rows(offered(), COLUMNS[:1])

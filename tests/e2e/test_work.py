@@ -120,7 +120,7 @@ def test_an_agent_that_is_killed_is_run_again_when_its_lease_has_expired(place: 
 def test_a_command_that_fails_again_and_again_is_given_up(place: Place) -> None:
     """Else one bad run would keep a worker busy for ever."""
     place.store.submit("bad", {"steps": []})
-    code, rows, err = place.work("fails", "--tries", "2", "--retry-after", "0.1")
+    code, rows, err = place.work("fails", "--tries", "2", "--retry-after", "0.1", "--idle-exit", "1")
     assert code == 1
     assert [row[:3] for row in rows] == [["bad", "running", "3"]] * 2
     assert "failed too often for bad" in err

@@ -31,6 +31,12 @@ KEPT = (2,)
 class Life:
     """A's life: saves behind, now and then a flush, and an end.
 
+    Args:
+        room: How many may wait.
+        flushes: After which saves it flushes.
+        faulty: Whether commits may fail.
+        every: Only each so many saves are committed by themselves, as in cadence "selective".
+
     Attributes:
         committed: Which saves were, in order.
         failed: Errors of commits.
@@ -38,10 +44,13 @@ class Life:
         fenced: Whether it lost a race.
     """
 
-    def __init__(self, *, room: int = 1, flushes: tuple[int, ...] = (3,), faulty: bool = False) -> None:
+    def __init__(
+        self, *, room: int = 1, flushes: tuple[int, ...] = (3,), faulty: bool = False, every: int = 1
+    ) -> None:
         self.room = room
         self.flushes = flushes
         self.faulty = faulty
+        self.every = every
         self.saver: Saver[int]
         self.offered: list[int] = []
         self.committed: list[int] = []
@@ -91,7 +100,8 @@ class Life:
         """Offer a save until it is taken, as one does who goes on after a passing error."""
         while True:
             try:
-                pending = self.saver.offer(n, keep=n in KEPT, start=True, room=self.room)
+                start = n in KEPT or (n + 1) % self.every == 0
+                pending = self.saver.offer(n, keep=n in KEPT, start=start, room=self.room)
             except ConflictError as error:
                 self.fenced = True
                 self.told.append(error)

@@ -1,147 +1,123 @@
-"""What the simulated protocol runs on: a network that loses, repeats and delays, and those who act.
+"""Those who act on one run, and the stage that plays them against each other.
 
-Owns: `Network`, a storage over memory whose every call is a pause and a choice;
-`writer`, `reader` and `collector`, the processes that act on one run; `Stage`,
-which puts them together and holds the laws after every step.
+Owns: `writer`, `reader`, `collector` and `deleter`, which are processes, and `killer`,
+which ends one; `Host`, what they act with; `Stage`, which plays one run of choices and
+holds the laws after every step that wrote. `explore.py` plays all runs of the same processes.
 """
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import replace
-from typing import Any, TypeVar
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
+from typing import Any
 
 from cloudckpt import keys
+from cloudckpt.access import Access
 from cloudckpt.codec import decode, encode
+from cloudckpt.collect import collect, delete_run
 from cloudckpt.commit import RunWriter
 from cloudckpt.drafts import Draft
 from cloudckpt.effects import Effects
 from cloudckpt.errors import (
-    AmbiguousError,
-    CheckpointNotFoundError,
     ConflictError,
-    PreconditionFailedError,
+    RunDeletedError,
+    RunNotFoundError,
     StorageError,
 )
-from cloudckpt.format import decode_manifest, encode_manifest
 from cloudckpt.load import load
 from cloudckpt.model import Manifest
 from cloudckpt.retention import Retention
-from cloudckpt.storage.contract import Data, Page, Storage, Stored, Token
-from cloudckpt.storage.memory import MemoryStorage
+from cloudckpt.storage.contract import Storage
 from cloudckpt.storage.retry import RetryingStorage, RetryPolicy
+from cloudckpt.sweep import Sweeper
 from cloudckpt.testing.driver import by_hand
 from cloudckpt.testing.invariants import Ledger, check_laws
-from tests.protocol.scheduler import Chooser, Pause, Scheduler
-
-T = TypeVar("T")
+from tests.protocol.network import FATES, FINE, Disk, Network, Remote
+from tests.protocol.scheduler import Answer, Chooser, Pause, Request, Scheduler
 
 RUN = "r"
+MANIFEST = keys.manifest_key(RUN)
 KEEP_LAST = 2
-_stages = itertools.count()
 
-FINE, LOST, UNANSWERED, LATE, ECHOED = range(5)
-"""Fates of a write: done and answered; never arrived; done but not answered; arrives later; sent twice
-by the network, so that the answer is the second one's."""
-
-
-class Network:
-    """The storage contract over `inner`; each call may be interrupted, each write may go wrong."""
-
-    blocking = False
-
-    def __init__(self, inner: Storage, scheduler: Scheduler, ledger: Ledger, faults: int) -> None:
-        self.url = inner.url
-        self.writes = 0
-        self._inner = inner
-        self._scheduler = scheduler
-        self._ledger = ledger
-        self._faults = faults
-
-    async def read(self, key: str, *, offset: int = 0, length: int | None = None) -> Stored | None:
-        await Pause()
-        if self._fate(LOST + 1) == LOST:
-            raise AmbiguousError("lost on purpose")
-        return await self._inner.read(key, offset=offset, length=length)
-
-    async def create(self, key: str, data: Data) -> Token:
-        return await self._write(lambda: self._inner.create(key, data), ECHOED + 1)
-
-    async def replace(self, key: str, data: Data, token: Token) -> Token:
-        return await self._write(lambda: self._inner.replace(key, data, token), ECHOED + 1)
-
-    async def put(self, key: str, data: Data) -> None:
-        await self._write(lambda: self._inner.put(key, data), LATE + 1)
-
-    async def list(self, prefix: str, *, cursor: str | None = None) -> Page:
-        await Pause()
-        return await self._inner.list(prefix, cursor=cursor)
-
-    async def delete(self, keys: Sequence[str]) -> None:
-        gone = tuple(keys)
-
-        async def go() -> None:
-            await self._inner.delete(gone)
-            self._ledger.delete(gone)
-
-        await self._write(go, LATE + 1)
-
-    async def close(self) -> None:
-        pass
-
-    async def _write(self, go: Callable[[], Awaitable[T]], fates: int) -> T:
-        await Pause()
-        fate = self._fate(fates)
-        self.writes += 1
-        if fate == LATE:
-            self._scheduler.spawn("a late request", self._later(go))
-        if fate in (LOST, LATE):
-            raise AmbiguousError("lost on purpose")
-        result = await go()
-        if fate == ECHOED:
-            result = await go()
-        if fate == UNANSWERED:
-            raise AmbiguousError("unanswered on purpose")
-        return result
-
-    def _fate(self, fates: int) -> int:
-        fate = self._scheduler.chooser.fate(fates) if self._faults else FINE
-        self._faults -= fate != FINE
-        return fate
-
-    async def _later(self, go: Callable[[], Awaitable[Any]]) -> None:
-        await Pause()
-        try:
-            await go()
-        except PreconditionFailedError:
-            return
-        finally:
-            self.writes += 1
+STATES = {
+    (name, n): {"by": name, "n": n, "pad": f"{n * 7919}" * (n % 2 * 8)} for name in "ABCD" for n in range(8)
+}
+ENCODED = {key: encode(state) for key, state in STATES.items()}
+SMALL = max(len(encoded.data) for (_, n), encoded in ENCODED.items() if n == 0)
+"""Bound under which every other state rides inline."""
 
 
-class Stage:
+class Host:
+    """What a process acts with, besides its effects.
+
+    Args:
+        ledger: Where it notes what it asked for and was told.
+        patience: Seconds for which a request is tried again.
+        keep_last: How many checkpoints its commits keep.
+    """
+
+    def __init__(self, ledger: Ledger, *, patience: float, keep_last: int) -> None:
+        self.ledger = ledger
+        self.policy = RetryPolicy(deadline=patience)
+        self._rules = Retention(keep_last=keep_last)
+
+    def storage(self, effects: Effects) -> Storage:
+        """Return the network as a process sees it."""
+        return RetryingStorage(Remote(), self.policy, effects)
+
+    def claim(self, effects: Effects) -> RunWriter:
+        """Return a new claim to write the run."""
+        return RunWriter(
+            self.storage(effects), effects, RUN, rules=self._rules, policy=self.policy, prepare=nothing
+        )
+
+    def access(self, effects: Effects) -> Access:
+        """Return the run as an operator has it."""
+        storage = self.storage(effects)
+        return Access(storage, effects, RUN, self.policy, Sweeper(storage, effects))
+
+    async def ask(self, what: str, *arguments: str) -> Any:
+        """Ask whoever plays what a process can't know."""
+        return await Pause(request=Request(what, arguments))
+
+
+async def nothing() -> None:
+    pass
+
+
+Act = Callable[[Any, Effects], Coroutine[Any, Any, None]]
+"""What a process does, with a `Host`."""
+
+Plot = Mapping[str, Act]
+"""Who acts, by name."""
+
+
+def acknowledged(ledger: Ledger) -> int:
+    """Return the number of the newest checkpoint that anybody was told of."""
+    return max((ask.told.seq for ask in ledger.saved), default=0)  # type: ignore[union-attr]
+
+
+class Stage(Host):
     """One run in a simulated world, and the laws after every step that wrote.
 
     Args:
         chooser: Who goes on, and what the network does.
         faults: How often the network may do something else than what it should.
         patience: Seconds for which a request is tried again.
-        inner: The store below; by default memory of its own.
+        keep_last: How many checkpoints a commit keeps.
     """
 
     def __init__(
-        self, chooser: Chooser, *, faults: int, patience: float = 1.0, inner: Storage | None = None
+        self, chooser: Chooser, *, faults: int, patience: float = 1.0, keep_last: int = KEEP_LAST
     ) -> None:
-        self.scheduler = Scheduler(chooser, after_step=self._check)
-        self.ledger = Ledger(keep_last=KEEP_LAST)
-        self.inner = inner or MemoryStorage(f"stage-{next(_stages)}")
-        self.network = Network(self.inner, self.scheduler, self.ledger, faults)
-        self.policy = RetryPolicy(deadline=patience)
-        self._checked = -1
+        super().__init__(Ledger(keep_last=keep_last), patience=patience, keep_last=keep_last)
+        self.inner = Disk()
+        self.scheduler = Scheduler(chooser, self._answer, after_step=self._check)
+        self._network = Network(self.inner, self._delay)
+        self._faults = faults
+        self._wrote = True
 
-    def start(self, name: str, act: Callable[[Stage, Effects], Any]) -> None:
+    def start(self, name: str, act: Act) -> None:
         """Let a process act."""
         self.scheduler.spawn(name, act(self, self.scheduler.effects(name)))
 
@@ -151,48 +127,57 @@ class Stage:
             self.scheduler.run()
         finally:
             self.scheduler.close()
-        return by_hand(check_laws(self.inner, RUN, self.ledger))
+        return self._laws()
 
-    def storage(self, effects: Effects) -> Storage:
-        """Return the network as a process sees it."""
-        return RetryingStorage(self.network, self.policy, effects)
+    def _answer(self, request: Request) -> Answer:
+        if request.op == "acknowledged":
+            return Answer(acknowledged(self.ledger))
+        if request.op == "kill":
+            return Answer(self._kill(*request.arguments))
+        fate = self.scheduler.chooser.fate(FATES[request.op]) if self._faults else FINE
+        self._faults -= fate != FINE
+        self._wrote |= request.op not in ("read", "list")
+        return self._network.answer(request, fate)
 
-    def claim(self, effects: Effects) -> RunWriter:
-        """Return a new claim to write the run."""
-        storage = self.storage(effects)
-        return RunWriter(
-            storage, effects, RUN, rules=Retention(keep_last=KEEP_LAST), policy=self.policy, prepare=nothing
-        )
+    def _kill(self, name: str) -> bool:
+        if self.scheduler.chooser.who(12):
+            return False
+        self.scheduler.kill(name)
+        return True
+
+    def _delay(self, request: Request) -> None:
+        self.scheduler.spawn("the network", self._later(request))
+
+    async def _later(self, request: Request) -> None:
+        await Pause()
+        self._network.land(request)
+        self._wrote = True
 
     def _check(self) -> None:
-        if self.network.writes != self._checked:
-            self._checked = self.network.writes
-            by_hand(check_laws(self.inner, RUN, self.ledger))
+        if self._wrote:
+            self._wrote = False
+            self._laws()
+
+    def _laws(self) -> Manifest | None:
+        self.ledger.delete(self.inner.deleted)
+        return by_hand(check_laws(self.inner, RUN, self.ledger))  # type: ignore[arg-type]
 
 
-STATES = {
-    (name, n): {"by": name, "n": n, "pad": f"{n * 7919}" * (n % 2 * 8)} for name in "AB" for n in range(8)
-}
-ENCODED = {key: encode(state) for key, state in STATES.items()}
-SMALL = max(len(ENCODED["A", 0].data), len(ENCODED["B", 0].data))
-"""Bound under which every other state rides inline."""
-
-
-def writer(name: str, saves: int, *, times: int = 1) -> Callable[[Stage, Effects], Any]:
+def writer(name: str, saves: int, *, times: int = 1) -> Act:
     """A process that becomes the writer and saves; fenced, it starts again, `times` in all."""
 
-    async def act(stage: Stage, effects: Effects) -> None:
+    async def act(host: Host, effects: Effects) -> None:
         left = iter(range(saves))
         for _ in range(times):
-            claim = stage.claim(effects)
+            claim = host.claim(effects)
             try:
                 epoch = (await claim.become()).epoch
-                stage.ledger.took_over(epoch)
+                host.ledger.took_over(epoch)
                 for n in left:
-                    await save(stage, claim, name, n, epoch)
+                    await save(host, claim, name, n, epoch)
                 await claim.settle()
                 return
-            except ConflictError:
+            except (ConflictError, RunDeletedError):
                 await claim.settle()
             except StorageError:  # of becoming, which may have happened
                 continue
@@ -200,61 +185,57 @@ def writer(name: str, saves: int, *, times: int = 1) -> Callable[[Stage, Effects
     return act
 
 
-async def save(stage: Stage, claim: RunWriter, name: str, n: int, epoch: int) -> None:
+async def save(host: Host, claim: RunWriter, name: str, n: int, epoch: int) -> None:
+    """After a doubt or a refusal of the network the next save is tried; a lost race ends it."""
     draft = Draft(commit=f"{name}{n}", state=ENCODED[name, n])
-    with _going_on(), stage.ledger.asking(STATES[name, n], commit=draft.commit, epoch=epoch) as told:
+    asking = host.ledger.asking(STATES[name, n], commit=draft.commit, epoch=epoch)
+    with suppress(StorageError), asking as told:
         told((await claim.save(draft))[1])
 
 
-@contextmanager
-def _going_on() -> Iterator[None]:
-    """After a doubt or a refusal of the network the next save is tried; a lost race ends it."""
-    try:
-        yield
-    except ConflictError:
-        raise
-    except StorageError:
-        return
+def loader(loads: int) -> Act:
+    """A process that loads: what it gets was saved, and is no older than what was acknowledged before.
+
+    Unless the run is deleted meanwhile.
+    """
+
+    async def act(host: Host, effects: Effects) -> None:
+        for _ in range(loads):
+            before = await host.ask("acknowledged")
+            try:
+                loaded = await load(host.storage(effects), effects, RUN)
+            except (StorageError, RunDeletedError):
+                continue
+            seen = loaded.entry.seq if loaded else 0
+            assert seen >= before, f"a load returned seq {seen} after {before} was acknowledged"
+            if loaded:
+                host.ledger.load(decode(loaded.data))
+
+    return act
 
 
-async def nothing() -> None:
-    pass
+reader = loader(2)
 
 
-async def reader(stage: Stage, effects: Effects) -> None:
-    """A process that loads: what it gets was saved, and is no older than what was acknowledged before."""
-    for _ in range(2):
-        before = max((ask.told.seq for ask in stage.ledger.saved), default=0)
-        try:
-            loaded = await load(stage.storage(effects), effects, RUN)
-        except (CheckpointNotFoundError, StorageError):
-            continue
-        seen = loaded.entry.seq if loaded else 0
-        assert seen >= before, f"a load returned seq {seen} after {before} was acknowledged"
-        if loaded:
-            stage.ledger.load(decode(loaded.data))
+async def killer(host: Host, _: Effects) -> None:
+    """A dies at some moment, with all that it started aside."""
+    while not await host.ask("kill", "A"):
+        pass
 
 
-async def killer(stage: Stage, _: Effects) -> None:
-    """A that dies at some moment, with all that it started aside."""
-    while stage.scheduler.chooser.who(12):
-        await Pause()
-    stage.scheduler.kill("A")
+async def collector(host: Host, effects: Effects) -> None:
+    """A process that removes what nothing refers to."""
+    with suppress(StorageError, ConflictError, RunNotFoundError):
+        await collect(host.access(effects))
 
 
-async def collector(stage: Stage, effects: Effects) -> None:
-    """Rule 3: list, fence by a commit that changes only the nonce, then delete what was listed and unused."""
-    storage = stage.storage(effects)
-    listed = {row.key for row in (await storage.list(keys.objects_prefix(RUN))).rows}
-    for _ in range(5):
-        try:
-            stored = await storage.read(keys.manifest_key(RUN))
-            if stored is None:
-                return
-            fenced = replace(decode_manifest(stored.data, RUN), nonce=effects.new_id())
-            await storage.replace(keys.manifest_key(RUN), encode_manifest(fenced), stored.token)
-        except (PreconditionFailedError, AmbiguousError):
-            continue
-        with suppress(AmbiguousError):
-            await storage.delete(sorted(listed - set(fenced.keys())))
-        return
+async def deleter(host: Host, effects: Effects) -> None:
+    """A process that deletes the run, and looks whether it stays deleted."""
+    access = host.access(effects)
+    with suppress(StorageError, ConflictError, RunNotFoundError):
+        await delete_run(access, by="the test")
+        assert (await access.base(deleted=True)).manifest.status == "deleted", "a deleted run came back"
+
+
+LISTS = {collector: 1, deleter: 1}
+"""How many listings such a process gets at most; any other gets none."""

@@ -61,6 +61,16 @@ def test_a_crash_costs_no_more_than_what_is_pending() -> None:
     assert dead > SEEDS // 10
 
 
+def test_a_save_that_is_skipped_is_pending_until_it_is_durable() -> None:
+    """Cadence "selective": a crash costs what came since the last commit, and an end costs nothing."""
+    dead = 0
+    for seed in range(SEEDS):
+        life = Life(every=2 + seed % 3, flushes=(seed % 6,))
+        play(life, RandomChooser(seed), ("killer", killer), ("B", life.resume))
+        dead += not life.ended
+    assert SEEDS // 10 < dead < SEEDS
+
+
 @pytest.mark.parametrize(("turns", "others"), [(5, ()), (2, (("B", writer("B", 1)),))])
 def test_every_order_with_few_turns(turns: int, others: tuple[tuple[str, Any], ...]) -> None:
     """All interleavings that differ from the calm one in so many places."""

@@ -1,112 +1,91 @@
-"""The real core under a scheduler of our own: every order of steps, every fate of a write.
+"""The real core under a scheduler of our own, one run after the other: by a seed, and drawn by Hypothesis.
 
-The laws are held after each step that wrote. A failing run names its seed or
-its path of choices, and `play` with that one replays it step by step.
+The laws are held after each step that wrote. A failing run names its seed, or all of its
+choices, and `play` with the same ones replays it step by step. Every run of smaller plots is in
+`test_exhaustive.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from cloudckpt import making, objects, sweep
 from cloudckpt.model import Entry
-from tests.protocol.scheduler import Chooser, PathChooser, RandomChooser
-from tests.protocol.stage import SMALL, Stage, collector, killer, reader, writer
-
-Plot = dict[str, Callable[[Stage, Any], Any]]
+from tests.protocol.plots import RANDOM, RIDES, riding
+from tests.protocol.scheduler import NumberChooser, RandomChooser
+from tests.protocol.stage import Act, Plot, Stage, collector, deleter, killer, loader, reader, writer
 
 SEEDS = 100
 """Of each plot and each share of riding payloads."""
 
-PLOTS: dict[str, Plot] = {
-    "two writers": {"A": writer("A", 4, times=2), "B": writer("B", 4, times=2)},
-    "a writer, a collector and a reader": {
-        "A": writer("A", 5),
-        "collector": collector,
-        "collector 2": collector,
-        "reader": reader,
-    },
-    "one is killed, the other goes on": {
-        "A": writer("A", 5),
-        "killer": killer,
-        "B": writer("B", 3, times=2),
-        "collector": collector,
-        "reader": reader,
-    },
-}
-
-SHORT_PLOTS: dict[str, Plot] = {
-    "two writers": {"A": writer("A", 1), "B": writer("B", 1)},
-    "a writer and a collector": {"A": writer("A", 2), "collector": collector},
-}
-
-RIDES = {
-    # making.INLINE_BYTES, objects.RIDE_BYTES, objects.MAX_RIDE_BYTES; a payload is 45 to 60 bytes
-    "all ride, put behind at once": (1000, 0, 130),
-    "all ride for long": (1000, 160, 200),
-    "some ride": (SMALL, 0, 130),
-    "none rides": (0, 0, 0),
-}
+EXAMPLES = 200
 
 
-def play(plot: Plot, chooser: Chooser, *, faults: int, patience: float = 1.0) -> Stage:
-    """Play one run to its end; every law held all the time."""
-    stage = Stage(chooser, faults=faults, patience=patience)
-    for name, act in plot.items():
-        stage.start(name, act)
-    stage.run()
-    return stage
-
-
-@pytest.fixture(params=RIDES)
-def riding(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    inline, ride, most = RIDES[request.param]
-    monkeypatch.setattr(making, "INLINE_BYTES", inline)
-    monkeypatch.setattr(objects, "RIDE_BYTES", ride)
-    monkeypatch.setattr(objects, "MAX_RIDE_BYTES", most)
-    monkeypatch.setattr(sweep, "SWEEP_KEYS", 1)
-
-
-@pytest.mark.usefixtures("riding")
-@pytest.mark.parametrize("plot", PLOTS)
-def test_the_laws_hold_in_random_runs(plot: str) -> None:
+@pytest.mark.parametrize("ride", RIDES)
+@pytest.mark.parametrize("plot", RANDOM)
+def test_the_laws_hold_in_random_runs(plot: str, ride: str) -> None:
     told: set[object] = set()
     for seed in range(SEEDS):
-        faults, patience = seed % 7, seed % 2 * 0.1
-        try:
-            stage = play(PLOTS[plot], RandomChooser(seed), faults=faults, patience=patience)
-        except BaseException as error:
-            error.add_note(f"{plot=} {seed=} {faults=} {patience=}")
-            raise
-        told |= {type(ask.told) for ask in stage.ledger.asked}
+        told |= {type(ask.told) for ask in play_seed(plot, ride, seed)[0].ledger.asked}
     assert told >= {Entry, type(None)}, "no save was acknowledged, or none was left in doubt"
 
 
-@pytest.mark.usefixtures("riding")
-@pytest.mark.parametrize("plot", SHORT_PLOTS)
-def test_the_laws_hold_in_every_run_that_is_close_to_calm(plot: str) -> None:
-    """All runs with at most two turns from the calm one.
+def play_seed(plot: str, ride: str, seed: int) -> tuple[Stage, int]:
+    """Play one run of a plot, all of it by a seed; return its stage, and how many steps it took."""
+    faults, patience = seed % 7, seed % 2 * 0.1
+    chooser = RandomChooser(seed)
+    stage = Stage(chooser, faults=faults, patience=patience)
+    try:
+        with riding(ride):
+            play(RANDOM[plot], stage)
+    except BaseException as error:
+        error.add_note(f"{plot=} {ride=} {seed=} {faults=} {patience=}")
+        raise
+    return stage, chooser.steps
 
-    A turn is a preemption at a storage call, or a request that is lost, not
-    answered, late, or sent twice.
-    """
-    assert explore(SHORT_PLOTS[plot], budget=2) > 400
+
+def play(plot: Plot, stage: Stage) -> None:
+    """Play one run to its end; every law held all the time."""
+    for name, act in plot.items():
+        stage.start(name, act)
+    stage.run()
 
 
-def explore(plot: Plot, *, budget: int) -> int:
-    """Play every run within the budget; return how many there were."""
-    todo: list[tuple[int, ...]] = [()]
-    runs = 0
-    while todo:
-        chooser = PathChooser(todo.pop())
-        try:
-            play(plot, chooser, faults=budget)
-        except BaseException as error:
-            error.add_note(f"path={[choice for choice, _ in chooser.taken]}")
-            raise
-        runs += 1
-        todo += chooser.turnings(budget)
-    return runs
+@st.composite
+def plots(draw: st.DrawFn) -> Plot:
+    """Draw who acts: more of them, and for longer, than one could play every run of."""
+    saves, times = st.integers(1, 6), st.integers(1, 3)
+    plot: dict[str, Act] = {
+        name: draw(
+            st.builds(writer, st.just(name), saves, times=times)
+        )  # so that it is shown as it is called
+        for name in "ABCD"[: draw(st.integers(1, 4))]
+    }
+    others = {
+        "reader": reader,
+        "reader 2": loader(3),
+        "collector": collector,
+        "collector 2": collector,
+        "deleter": deleter,
+        "killer": killer,
+    }
+    chosen = draw(st.sets(st.sampled_from(sorted(others))))
+    return plot | {name: others[name] for name in sorted(chosen)}
+
+
+@given(
+    plot=plots(),
+    ride=st.sampled_from(sorted(RIDES)),
+    keep_last=st.integers(1, 4),
+    patience=st.sampled_from([0.0, 0.03, 0.1, 1.0]),
+    numbers=st.lists(st.integers(0, 40), max_size=400),
+)
+@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+def test_the_laws_hold_in_runs_that_hypothesis_draws(
+    plot: Plot, ride: str, keep_last: int, patience: float, numbers: list[int]
+) -> None:
+    """What fails becomes the fewest and smallest choices that still fail."""
+    stage = Stage(NumberChooser(numbers), faults=len(numbers), patience=patience, keep_last=keep_last)
+    with riding(ride):
+        play(plot, stage)

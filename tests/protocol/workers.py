@@ -6,7 +6,6 @@ lease is renewed; and `claimants`, who all want the runs of one store.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, cast
@@ -20,35 +19,33 @@ from cloudckpt.errors import CloudckptError, ConflictError, RunBusyError, RunDel
 from cloudckpt.leases import Busy, Sightings, Terms
 from cloudckpt.retention import Retention
 from cloudckpt.storage.contract import Storage
-from cloudckpt.storage.memory import MemoryStorage
 from cloudckpt.storage.retry import RetryPolicy
-from cloudckpt.testing.invariants import Ledger
+from tests.protocol.network import FINE, Disk, Network, Remote
 from tests.protocol.scheduler import RandomChooser, Scheduler
-from tests.protocol.stage import ENCODED, KEEP_LAST, RUN, Network, Stage, nothing, save
+from tests.protocol.stage import ENCODED, KEEP_LAST, RUN, Host, nothing, save
 
 LEASE = 4.0
-_stores = itertools.count()
 
 
-def leased(stage: Stage, effects: Effects, busy: Busy) -> RunWriter:
+def leased(host: Host, effects: Effects, busy: Busy) -> RunWriter:
     """Return a claim to write the run under a lease."""
     return RunWriter(
-        stage.storage(effects),
+        host.storage(effects),
         effects,
         RUN,
         rules=Retention(keep_last=KEEP_LAST),
-        policy=stage.policy,
+        policy=host.policy,
         prepare=nothing,
         terms=Terms(LEASE, busy),
         sightings=Sightings(effects.clock),
     )
 
 
-def worker(name: str, saves: int, *, busy: Busy = "raise") -> Callable[[Stage, Effects], Any]:
+def worker(name: str, saves: int, *, busy: Busy = "raise") -> Callable[[Host, Effects], Any]:
     """A process that waits for the lease of another, or takes the run, then saves; fenced, it ends."""
 
-    async def act(stage: Stage, effects: Effects) -> None:
-        claim = leased(stage, effects, busy)
+    async def act(host: Host, effects: Effects) -> None:
+        claim = leased(host, effects, busy)
         for _ in range(20):
             try:
                 epoch = (await claim.become()).epoch
@@ -59,11 +56,11 @@ def worker(name: str, saves: int, *, busy: Busy = "raise") -> Callable[[Stage, E
                 return
         else:
             return
-        stage.ledger.took_over(epoch)
+        host.ledger.took_over(epoch)
         heart = effects.spawn(_beat(claim))
         with suppress(ConflictError):
             for n in range(saves):
-                await save(stage, claim, name, n, epoch)
+                await save(host, claim, name, n, epoch)
         await heart.wait()
         await claim.settle()
         await claim.release()
@@ -95,22 +92,22 @@ def claimants(seed: int, *, runs: int = 3, workers: int = 3) -> list[tuple[str, 
 
     A worker that gets a run ends it at once, so that a late one may find it ended.
     """
-    scheduler = Scheduler(RandomChooser(seed))
-    inner = MemoryStorage(f"claims-{next(_stores)}")
+    network = Network(Disk())
+    scheduler = Scheduler(RandomChooser(seed), lambda request: network.answer(request, FINE))
     policy = RetryPolicy(deadline=1.0)
 
     def writer(storage: Storage, effects: Effects, run: str, terms: Terms) -> RunWriter:
         return RunWriter(storage, effects, run, policy=policy, prepare=nothing, terms=terms)
 
     async def offer(run: str) -> None:
-        offered = writer(inner, scheduler.effects("offer"), run, Terms(offers=True))
+        offered = writer(Remote(), scheduler.effects(f"offer of {run}"), run, Terms(offers=True))
         await offered.become()
         await offered.renew()
 
     got: list[tuple[str, str]] = []
 
     async def act(name: str, effects: Effects) -> None:
-        storage = Network(inner, scheduler, Ledger(keep_last=KEEP_LAST), faults=0)
+        storage = Remote()
         rounds = Rounds(cast("Core", Place(storage, effects)))
         while True:
             found, _ = await rounds.page("", None)
@@ -126,7 +123,7 @@ def claimants(seed: int, *, runs: int = 3, workers: int = 3) -> list[tuple[str, 
                 await claim.save(Draft(f"{name} of {base.manifest.run}", ENCODED["A", 0], status="done"))
 
     for n in range(runs):
-        scheduler.spawn(f"offer {n}", offer(f"r{n}"))
+        scheduler.spawn(f"offer of r{n}", offer(f"r{n}"))
     scheduler.run()
     for n in range(workers):
         name = f"w{n}"

@@ -12,6 +12,7 @@ import sys
 import time
 import traceback
 from collections import Counter
+from dataclasses import dataclass
 
 from tests.conftest import _isolate
 from tests.servers.base import Unavailable
@@ -55,6 +56,20 @@ def main() -> int:
     return code
 
 
+@dataclass(frozen=True, slots=True)
+class Told:
+    """Passes on what a piece tells, with what came before."""
+
+    name: str
+    start: float
+    seed: int
+    figures: Figures
+    progress: Progress
+
+    def __call__(self, more: Figures) -> None:
+        self.progress.tell(self.name, time.monotonic() - self.start, self.seed, self.figures + more)
+
+
 def soak(name: str, seed: int, seconds: float, lab: Lab, progress: Progress, figures: Figures) -> None:
     """Try one seed after the other until the time is over; add to the figures."""
     progress.begin(name, seconds)
@@ -67,7 +82,7 @@ def soak(name: str, seed: int, seconds: float, lab: Lab, progress: Progress, fig
     while (gone := time.monotonic() - start) < seconds:
         progress.tell(name, gone, seed, figures)
         try:
-            figures += piece(seed, seconds - gone)
+            figures += piece(seed, seconds - gone, Told(name, start, seed, figures, progress))
         except Exception as error:
             progress.end(name, f"broken at seed {seed}")
             raise Broken(name, seed) from error

@@ -10,26 +10,31 @@ import secrets
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 from typing import Any, Self
 
-import pytest
-
-from cloudckpt import making, objects, sweep
+from tests.protocol.explore import MANY, Found
+from tests.protocol.explore import explore as every_run
 from tests.protocol.model import Model
+from tests.protocol.plots import EXHAUSTIVE, RANDOM, RIDES, riding
 from tests.protocol.processes import run_program
-from tests.protocol.scheduler import RandomChooser
 from tests.protocol.test_model import EXAMPLES, STEPS, InMemory, OnAFolder, explore
-from tests.protocol.test_simulation import PLOTS, RIDES, play
+from tests.protocol.test_simulation import play_seed
 from tests.servers.registry import PREPARES, Servers
 
 Figures = Counter[str]
-Piece = Callable[[int, float], Figures]
-"""Tries what belongs to a seed, for about so many seconds at most; raises when a law is broken."""
+Tell = Callable[[Figures], None]
+Piece = Callable[[int, float, Tell], Figures]
+"""Tries what belongs to a seed, for about so many seconds at most; raises when a law is broken.
+
+One that takes long tells meanwhile how far it is.
+"""
 
 LONGEST_CONTEST = 20.0
+PATIENCE = (0.0, 0.03, 0.1)
+MOST_STATES = 8_000_000  # which take about 2 GB
 
 
 class Lab:
@@ -68,7 +73,7 @@ def histories(place: Callable[[Lab], tuple[str, dict[str, Any]]], lab: Lab) -> P
     """Processes that are killed and stopped; see `tests/protocol/histories/`."""
     place(lab)  # so that a server which can't run is told at once
 
-    def piece(seed: int, seconds: float) -> Figures:
+    def piece(seed: int, seconds: float, _: Tell) -> Figures:
         url, options = place(lab)
         span = max(2.0, min(LONGEST_CONTEST, seconds))
         return Counter(run_program("tests.protocol.histories.contest", url, options, seed, span))
@@ -77,9 +82,9 @@ def histories(place: Callable[[Lab], tuple[str, dict[str, Any]]], lab: Lab) -> P
 
 
 def model(machine: type[Model], _: Lab) -> Piece:
-    """Any calls in any order beside an oracle; see `tests/protocol/model/`."""
+    """Any calls in any order beside an oracle; see `tests/protocol/model.py`."""
 
-    def piece(seed: int, _: float) -> Figures:
+    def piece(seed: int, _: float, __: Tell) -> Figures:
         before = Counter(Model.figures)
         explore(machine, seed=seed, examples=EXAMPLES[machine], steps=STEPS, shrink=True)
         return Model.figures - before
@@ -87,59 +92,78 @@ def model(machine: type[Model], _: Lab) -> Piece:
     return piece
 
 
-class CountingChooser(RandomChooser):
-    """Notes how many steps it has chosen."""
-
-    steps = 0
-
-    def who(self, options: int) -> int:
-        self.steps += 1
-        return super().who(options)
-
-
 def simulation(_: Lab) -> Piece:
     """The core under a scheduler; see `tests/protocol/test_simulation.py`."""
 
-    def piece(seed: int, _: float) -> Figures:
+    def piece(seed: int, _: float, __: Tell) -> Figures:
         figures: Figures = Counter()
         for ride in RIDES:
-            with _riding(ride):
-                for plot in PLOTS:
-                    figures += _played(plot, ride, seed)
+            for plot in RANDOM:
+                stage, steps = play_seed(plot, ride, seed)
+                asked = stage.ledger.asked
+                figures += Counter(
+                    {
+                        "runs": 1,
+                        "steps": steps,
+                        "saves": len(asked),
+                        "saves in doubt": sum(ask.told is None for ask in asked),
+                        "takeovers": len(stage.ledger.epochs),
+                    }
+                )
         return figures
 
     return piece
 
 
-def _played(plot: str, ride: str, seed: int) -> Figures:
-    chooser = CountingChooser(seed)
-    faults, patience = seed % 7, seed % 2 * 0.1
-    try:
-        stage = play(PLOTS[plot], chooser, faults=faults, patience=patience)
-    except BaseException as error:
-        error.add_note(f"{plot=} {ride=} {seed=} {faults=} {patience=}")
-        raise
-    asked = stage.ledger.asked
+def exhaustive(_: Lab) -> Piece:
+    """Every run of a few processes, see `tests/protocol/explore.py`: one plot after the other.
+
+    The plots that are left share what is left of the time. Nothing here is random: later seeds
+    only go through the same plots again, with processes that are more patient.
+    """
+    plots = [(plot, ride) for plot in EXHAUSTIVE for ride in RIDES]
+    left: list[tuple[str, str]] = []
+
+    def piece(seed: int, seconds: float, tell: Tell) -> Figures:
+        left[:] = left or plots
+        share = seconds / len(left)
+        plot, ride = left.pop(0)
+        bounds = EXHAUSTIVE[plot]
+        name = f"{plot}, {ride}"
+        with riding(ride):
+            found = every_run(
+                bounds.plot,
+                faults=MANY,
+                patience=PATIENCE[seed // len(plots) % len(PATIENCE)],
+                keep_last=bounds.keep_last,
+                epochs=bounds.epochs,
+                seconds=share,
+                most=MOST_STATES,
+                tell=lambda one: tell(Counter({f"states of {name}": one.states})),
+            )
+        return _told(name, found)
+
+    return piece
+
+
+def _told(name: str, found: list[Found]) -> Figures:
+    last = found[-1]
+    complete = [one.faults for one in found if one.complete]
+    how = (
+        "any number of faults"
+        if last.finished
+        else f"up to {complete[-1]} faults"
+        if complete
+        else "too little time"
+    )
     return Counter(
         {
-            "runs": 1,
-            "steps": chooser.steps,
-            "saves": len(asked),
-            "saves in doubt": sum(ask.told is None for ask in asked),
-            "takeovers": len(stage.ledger.epochs),
+            f"states of {name}; complete with {how}": last.states,
+            "states": last.states,
+            "steps": last.steps,
+            "moments": last.moments,
         }
     )
-
-
-@contextmanager
-def _riding(ride: str) -> Iterator[None]:
-    inline, least, most = RIDES[ride]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(making, "INLINE_BYTES", inline)
-        patch.setattr(objects, "RIDE_BYTES", least)
-        patch.setattr(objects, "MAX_RIDE_BYTES", most)
-        patch.setattr(sweep, "SWEEP_KEYS", 1)
-        yield
 
 
 PROOFS: dict[str, Callable[[Lab], Piece]] = {
@@ -149,4 +173,5 @@ PROOFS: dict[str, Callable[[Lab], Piece]] = {
     "model-memory": partial(model, InMemory),
     "model-file": partial(model, OnAFolder),
     "simulation": simulation,
+    "exhaustive": exhaustive,
 }

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -72,6 +75,19 @@ def test_the_default_is_durable_and_has_nothing_to_do_with_a_queue(storage: Gate
     assert run._core is run._root
     run.flush()
     assert run.drain(0) == 0
+
+
+def test_who_saves_step_by_step_imports_nothing_of_the_others(tmp_path: Path) -> None:
+    """A process that starts for one step waits for each import."""
+    code = """
+import sys, cloudckpt
+with cloudckpt.open(sys.argv[1]) as store, store.run("r") as run:
+    run.save({"n": 1})
+    run.finish({"n": 2})
+sys.exit(str({"cloudckpt.background", "cloudckpt.pending", "cloudckpt.stopping"} & set(sys.modules)))
+"""
+    done = subprocess.run([sys.executable, "-c", code, tmp_path], check=False, capture_output=True, text=True)
+    assert done.stderr == "set()\n"
 
 
 # ---- selective

@@ -126,6 +126,13 @@ def test_a_dask_cluster(store: Store) -> None:
     assert [one.value for one in outcomes] == list(range(75))
 
 
+def test_verifying_on_a_cluster(store: Store) -> None:
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        reports = list(store.verify("run-01", executor=pool))
+    assert [one.run for one in reports] == RUNS[10:20]
+    assert all(one.ok and one.checkpoints == 1 for one in reports)
+
+
 def test_a_store_that_was_sent_is_opened_once(store: Store) -> None:
     sent = pickle.dumps(store)
     here = pickle.loads(sent)

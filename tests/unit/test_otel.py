@@ -111,7 +111,9 @@ def test_what_an_action_does_is_below_its_span(telemetry: Telemetry) -> None:
 
     with store.run("r") as run:
         run.once("pay", pay)
+        run.save({})
     once = telemetry.span("cloudckpt.once")
+    assert telemetry.span("cloudckpt.save").parent is None, "the action's span went on after it"
     assert telemetry.span("http").parent.span_id == once.context.span_id
     assert dict(once.attributes) == {
         "cloudckpt.run": "r",
