@@ -8,7 +8,9 @@ and nothing depends on it.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterable
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from cloudckpt.codec.frame import MAX_STATE_BYTES
@@ -128,6 +130,7 @@ class Intake:
             InvalidInputError: It is too large, or a rule excludes what can't be missing.
             SerializationError: It can't be carried.
         """
+        _import_all()
         return self._capture(state, explain=explain, at_once=self._size is not None and self._size <= AT_ONCE)
 
     def _capture(self, state: object, *, explain: bool, at_once: bool) -> Callable[[], Taken]:
@@ -164,6 +167,17 @@ class Intake:
                 encoded_size=error.facts["encoded_size"],
                 max_state_bytes=self._max,
             ) from None
+
+
+@cache
+def _import_all() -> None:
+    """Import here what another thread would: a child that is forked meanwhile would wait for ever.
+
+    The lock of a module that is being imported is never released in it.
+    """
+    for module in ("gently", "freezing", "sizes"):
+        importlib.import_module(f"cloudckpt.codec.{module}")
+    importlib.import_module("zstandard")
 
 
 class Growth:

@@ -1,6 +1,6 @@
-"""Wrong variants of what a user holds; each must disagree with the oracle of `test_model.py`.
+"""Wrong variants of what an agent does with a run; each must disagree with the oracle of `test_model.py`.
 
-That the right one agrees is what that test says.
+That the right one agrees is what that test says. What operators do is in `test_broken_operators.py`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from cloudckpt.commit import RunWriter
 from cloudckpt.errors import CheckpointNotFoundError, OutcomeUnknownError
 from cloudckpt.pointer import Base, Pointer
 from cloudckpt.run import Run
-from tests.protocol.test_model import STEPS, InMemory, explore
+from tests.protocol.test_model import EXAMPLES, STEPS, InMemory, explore
 
 Patch = pytest.MonkeyPatch
 
@@ -23,7 +23,7 @@ Patch = pytest.MonkeyPatch
 def agrees() -> bool:
     """Say whether the product answers as the oracle does."""
     try:
-        explore(InMemory, seed=1, examples=100, steps=STEPS, shrink=False)
+        explore(InMemory, seed=1, examples=EXAMPLES[InMemory], steps=STEPS, shrink=False)
     except Exception as error:
         print(f"broken: {error!r}")
         return False

@@ -51,18 +51,32 @@ class Place:
         self.folder = folder
         self.environment = {**os.environ, "PYTHONPATH": str(ROOT), "CLOUDCKPT_URL": url, **environment}
         self.store = cloudckpt.open(url, storage_options=options or None)
+        self.workers: list[subprocess.Popen[str]] = []
         (folder / "agent.py").write_text(AGENT)
 
     def begin(self, how: str, *options: str) -> subprocess.Popen[str]:
         """Start a worker."""
         agent = [sys.executable, str(self.folder / "agent.py"), how, str(self.folder), "{run}"]
-        return subprocess.Popen(
+        worker = subprocess.Popen(
             [sys.executable, *CLI, "work", "--poll", "0.1", *options, "--", *agent],
             env=self.environment,
             text=True,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         )
+        self.workers.append(worker)
+        return worker
+
+    def end(self) -> None:
+        """Leave nothing behind, also when a test has failed in the middle."""
+        for worker in self.workers:
+            if worker.poll() is None:
+                worker.kill()
+                for note in self.folder.glob("*.begun"):
+                    with suppress(ProcessLookupError):
+                        os.kill(self.begun(note.stem)[-1], signal.SIGKILL)
+                worker.communicate()
+        self.store.close()
 
     def work(self, how: str, *options: str) -> tuple[int, list[list[str]], str]:
         """Let a worker work; return its exit code, its rows and what it complained."""
@@ -87,8 +101,8 @@ class Place:
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Place]:
     place = Place(tmp_path, str(tmp_path / "store"), {}, {})
-    with place.store:
-        yield place
+    yield place
+    place.end()
 
 
 def test_a_worker_works_on_all_that_was_submitted_and_ends(place: Place) -> None:

@@ -124,6 +124,10 @@ class Lives:
         """Return what a process has noted at a moment."""
         return self._ledgers[self.moments[number].note]
 
+    def told(self, number: int) -> str:
+        """Return in words what a process has noted at a moment."""
+        return self._notes[self.moments[number].note]
+
     def touches(self, moment: Moment) -> frozenset[str] | None:
         """Return the names of the objects that its requests put or delete; None when it asks for more."""
         if moment not in self._touched:

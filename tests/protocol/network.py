@@ -124,7 +124,7 @@ class Network:
 
     Args:
         disk: The store.
-        delay: Called with a request that arrives later; `land` it then.
+        delay: Called with a request that arrives later; `land` it then. By default it is lost.
     """
 
     def __init__(self, disk: Disk, delay: Callable[[Request], object] = lambda _: None) -> None:

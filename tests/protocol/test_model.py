@@ -62,7 +62,7 @@ def explore(machine: type[Model], *, seed: int, examples: int, steps: int, shrin
         )
 
 
-EXAMPLES = {InMemory: 160, OnAFolder: 40}
+EXAMPLES = {InMemory: 200, OnAFolder: 40}
 STEPS = 50
 
 

@@ -160,7 +160,7 @@ class World:
         """Return what an end means: the disk, but for what nothing names, and what everybody was told."""
         alive = self._reach(state.disk, NONE)
         values = frozenset((k, v) for k, v in self._disks[state.disk][0] if _matters(k, alive))
-        return values, tuple(repr(self.lives.ledger_of(number).asked) for number in state.moments)
+        return values, tuple(map(self.lives.told, state.moments))
 
     def tell(self, step: Step) -> str:
         """Return a step in words."""

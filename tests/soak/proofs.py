@@ -82,7 +82,7 @@ def histories(place: Callable[[Lab], tuple[str, dict[str, Any]]], lab: Lab) -> P
 
 
 def model(machine: type[Model], _: Lab) -> Piece:
-    """Any calls in any order beside an oracle; see `tests/protocol/model.py`."""
+    """Any calls in any order beside an oracle; see `tests/protocol/model/`."""
 
     def piece(seed: int, _: float, __: Tell) -> Figures:
         before = Counter(Model.figures)
@@ -149,16 +149,13 @@ def exhaustive(_: Lab) -> Piece:
 def _told(name: str, found: list[Found]) -> Figures:
     last = found[-1]
     complete = [one.faults for one in found if one.complete]
-    how = (
-        "any number of faults"
-        if last.finished
-        else f"up to {complete[-1]} faults"
-        if complete
-        else "too little time"
-    )
+    if last.finished:
+        how = "all of them"
+    else:
+        how = f"all with up to {complete[-1]} faults" if complete else "not all of them"
     return Counter(
         {
-            f"states of {name}; complete with {how}": last.states,
+            f"states of {name}: {how}": last.states,
             "states": last.states,
             "steps": last.steps,
             "moments": last.moments,

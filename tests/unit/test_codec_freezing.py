@@ -376,5 +376,18 @@ def test_freezing_needs_no_numpy() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
+def test_what_is_left_for_another_thread_imports_nothing() -> None:
+    """A fork while another thread imports leaves the child waiting for that module, for ever."""
+    code = (
+        "import sys; from cloudckpt.codec.intake import Intake; intake = Intake(); new = set()\n"
+        "for n in range(30):\n"
+        "    take = intake.capture({'pad': 'x' * (70_000 + 2_000_000 * (n > 15) + 1000 * n), 's': {1}})\n"
+        "    before = set(sys.modules); take(); new |= set(sys.modules) - before\n"
+        "sys.exit(str(new or ''))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert done.stderr == "\n"
+
+
 def test_atoms_are_what_cant_change() -> None:
     assert frozenset({type(None), bool, int, float, str, bytes}) == freezing.ATOMS

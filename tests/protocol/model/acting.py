@@ -208,13 +208,23 @@ class ActingRules(WorkingRules):
         if told is not None:
             assert told[0] == told[1]
 
+    @rule(at=ats, value=st.sampled_from(ANSWERS), expires=st.sampled_from((None, 3600.0)), late=st.booleans())
+    def wait_until_it_is_answered(self, at: int, value: Any, expires: float | None, late: bool) -> None:
+        """As an agent does most of the time; and by two people, of whom the first counts."""
+        options = {"key": f"ask-{self.count}", "form": None, "schema": 0, "expires": expires}
+        for turn in range(3):
+            self.wait(at, PROMPTS[0], **options, way=SYNC, chosen=())
+            self.all_is_as_the_oracle_says()
+            if turn < 2:
+                self.seconds += 3600 * late
+                self.answer(at, 0, (value, ANSWERS[0])[turn], SYNC, ())
+
     @rule(at=ats, pick=ats, value=st.sampled_from(ANSWERS), way=ways, chosen=fates)
     def answer(self, at: int, pick: int, value: Any, way: str, chosen: tuple[Fate, ...]) -> None:
         """On any machine, whether it writes the run or not; and once."""
         held = self.a_run(at)
         asked = [act for act in held.oracle.life.actions if act.prompt and act.attempt in self.tokens]
-        asked = [act for act in asked if not act.ended] or asked
-        attempt = asked[pick % len(asked)].attempt if asked and pick < 50 else NOBODYS
+        attempt = asked[-1 - pick % len(asked)].attempt if asked and pick < 50 else NOBODYS
         token = self.tokens.get(attempt, "nobody's")
         told = self.both(
             held.opened,

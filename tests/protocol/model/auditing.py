@@ -34,6 +34,8 @@ class AuditingRules(KeepingRules):
     @rule(at=ats, depth=depths, way=ways)
     def verify(self, at: int, depth: int, way: str) -> None:
         held = self.a_run(at)
+        if _is_half_there(held.opened, held.run.id):
+            return
         told = self.both(
             held.opened,
             (),
@@ -50,6 +52,7 @@ class AuditingRules(KeepingRules):
         opened = self.a_store(at)
         opened.machine.arm()
         got = self.call(way, opened.store, "verify", prefix, depth=depth)
+        got = [one for one in got if not _is_half_there(opened, one.run)]
         assert all(one.ok for one in got), [one.problems for one in got]
         lives = {run: life for run, life in opened.spot.world.lives.items() if run.startswith(prefix)}
         assert {one.run: one.checkpoints for one in got} == {run: len(one.kept) for run, one in lives.items()}
@@ -91,3 +94,9 @@ class AuditingRules(KeepingRules):
         told = self.both(held.opened, (), oracle, lambda: self.call(way, held.run, "diff", *names))
         if told is not None:
             assert bool(told[0]) == told[1]
+
+
+def _is_half_there(opened: Opened, run: str) -> bool:
+    """Whether a copy that did not get to its end may have left objects, which is told as damage."""
+    world = opened.spot.world
+    return run in world.arriving and run not in world.lives

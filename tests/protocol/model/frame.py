@@ -57,6 +57,9 @@ picks = st.one_of(
 )
 """Of a checkpoint."""
 
+wrongs = st.sampled_from((0, 0, -5400, 100_000))
+"""Seconds by which a machine's clock is wrong."""
+
 _count = st.integers(1, 4)
 rules = st.one_of(
     st.builds(lambda n: {"keep_last": n}, st.integers(1, 12)),
@@ -129,7 +132,7 @@ class MachineClock:
         return self._time() + self._wrong
 
     def monotonic(self) -> float:
-        return next(self._ticks) * 1e-3
+        return (self._time() - START).total_seconds() + next(self._ticks) * 1e-6
 
 
 @dataclass(eq=False)

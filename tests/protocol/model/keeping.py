@@ -42,6 +42,8 @@ class KeepingRules(WorkingRules):
         )
         if told is not None:
             self.same_info(new, *told)
+            report = there.store.run(new).verify()
+            assert report.ok, report.problems
             self.figures["forks"] += 1
 
     @rule(
@@ -167,12 +169,17 @@ class KeepingRules(WorkingRules):
 
     # ---- a store
 
-    @rule(at=ats, own=st.none() | rules, way=ways)
-    def set_retention(self, at: int, own: Any, way: str) -> None:
+    @rule(at=ats, own=st.none() | rules, then=st.booleans(), way=ways)
+    def set_retention(self, at: int, own: Any, then: bool, way: str) -> None:
+        """And perhaps a run begins, which has these rules."""
         opened = self.a_store(at)
         opened.machine.arm()
         self.call(way, opened.store, "set_retention", None if own is None else Retention(**own))
         opened.desk.set_rules(own)
+        if then:
+            self.count += 1
+            held = self.take_from(opened, f"n{self.count}", None)
+            self.both(opened, (), held.oracle.acquire, lambda: self.call(way, held.run, "acquire"))
 
     @rule(at=ats, way=ways)
     def get_retention(self, at: int, way: str) -> None:

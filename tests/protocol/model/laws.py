@@ -30,19 +30,21 @@ class Laws(Frame):
 
     @invariant()
     def each_knows_what_it_should(self) -> None:
-        """Without a request: what `head` and `epoch` say is known, or is not."""
+        """Without a request: what `head`, `epoch` and `fenced` say is known, or is not."""
         for one in self.held:
             view = one.oracle.view
             known = (None, None) if view is None else (view.seq, one.oracle.epoch)
             assert (one.run.head, one.run.epoch) == known
-            surface.note(one.run, "head")
-            surface.note(one.run, "epoch")
+            fenced = one.run.fenced and type(one.run.fenced).__name__
+            assert fenced == one.oracle.fenced
+            for name in ("head", "epoch", "fenced"):
+                surface.note(one.run, name)
 
     @invariant()
     def all_is_as_the_oracle_says(self) -> None:
         sound, self.sound = self.sound, False
         for spot in self.spots:
-            for run in ALL_IDS:
+            for run in sorted({*ALL_IDS, *spot.world.lives}):
                 self._check(spot, run)
         self.sound = sound
 
@@ -53,8 +55,8 @@ class Laws(Frame):
         now = (stored and stored.token, life and life.version)
         if now == before:
             return
-        assert now[0] != before[0], "it was to be written, and was not"
-        assert now[1] != before[1], "it was written, and was not to be"
+        assert now[0] != before[0], f"{run!r} was to be written, and was not"
+        assert now[1] != before[1], f"{run!r} was written, and was not to be"
         self._stood[spot.world.url, run] = now
         assert life is not None
         ledger = Ledger(keep_last=1)
@@ -70,6 +72,7 @@ class Laws(Frame):
         """Hold a manifest against the oracle; return the run with what has lingered, if it has."""
         assert (manifest.seq, manifest.epoch, manifest.status) == (life.seq, life.epoch, life.status)
         assert (held(manifest.hold), manifest.copied) == (life.hold, life.copied)
+        assert (manifest.lease and (manifest.lease.seconds, manifest.lease.beat)) == life.lease
         rules = manifest.retention and (manifest.retention["set_by"], manifest.retention["rules"])
         assert rules == (life.rules and (life.rules[0], Retention(**life.rules[1]).to_json()))
         tomb = manifest.tombstone and (manifest.tombstone.by, manifest.tombstone.why)
@@ -102,8 +105,10 @@ class Laws(Frame):
     def teardown(self) -> None:
         """Whoever comes later, on a machine of its own, finds all of it."""
         try:
+            for one in self.held:
+                one.opened.machine.arm()
+                one.run.close()
             for opened in self.opened:
-                opened.machine.arm()
                 opened.store.close()
             if self.sound:
                 for spot in self.spots:

@@ -9,9 +9,9 @@ from dataclasses import replace
 from typing import Any
 
 from hypothesis import strategies as st
-from hypothesis.stateful import initialize, precondition, rule
+from hypothesis.stateful import precondition, rule
 
-from cloudckpt import CheckpointInfo, Retention
+from cloudckpt import CheckpointInfo, Retention, Run
 from cloudckpt.errors import CloudckptError
 from tests.protocol.model import surface
 from tests.protocol.model.frame import (
@@ -34,16 +34,21 @@ from tests.protocol.model.frame import (
     rules,
     ways,
     which_of,
+    wrongs,
 )
 from tests.protocol.model.laws import Laws
 from tests.protocol.oracle import Fate, Fates, Handle, Refused, Saved
 
 MOST_STORES = 5
 MOST_HANDLES = 6
+LEASE = 7200.0
 SOON = 60.0
 """Seconds to wait for what is behind; nothing takes so long."""
 
 tags = st.lists(st.sampled_from(TAGS), max_size=2)
+gaps = st.sampled_from((0, 0, 60, 1800, 30_000, 200_000))
+"""Seconds between saves."""
+
 code_rules = st.one_of(st.none(), rules)
 
 
@@ -52,16 +57,8 @@ class WorkingRules(Laws):
 
     # ---- stores, handles, time
 
-    @initialize(first=rules, second=rules, saves=st.integers(0, 9))
-    def begin(self, first: Any, second: Any, saves: int) -> None:
-        """Two machines hold the same run, which mostly has a past."""
-        for own in (first, second):
-            self.take_from(self.open_at(self.spots[0]), IDS[0], own)
-        self.open_at(self.spots[1])
-        self.save_on_and_on(0, saves, 1)
-
     @precondition(lambda self: len(self.opened) < MOST_STORES)
-    @rule(away=st.booleans(), wrong=st.sampled_from((0, 0, -5400, 100_000)), own=st.none() | rules)
+    @rule(away=st.booleans(), wrong=wrongs, own=st.none() | rules)
     def open_store(self, away: bool, wrong: int, own: Any) -> None:
         self.open_at(self.spots[away], wrong, own)
 
@@ -83,20 +80,38 @@ class WorkingRules(Laws):
         ]
         for held in [held for held in self.held if held.opened is opened]:
             self.held.remove(held)
+            held.oracle.release()
             late += [held.run.load, held.run.history, held.run.acquire, held.run.summary, held.run.retain]
             late.append(lambda held=held: held.run.save({"n": 1}))
         for call in late:
             self.refused(Refused("ClosedError"), call)
 
-    @rule(at=ats, run=st.sampled_from(IDS), own=code_rules)
-    def take(self, at: int, run: str, own: Any) -> None:
-        self.take_from(self.a_store(at), run, own)
+    @rule(
+        at=ats,
+        run=st.sampled_from(IDS),
+        own=code_rules,
+        lease=st.sampled_from((None, None, LEASE)),
+        pushes=st.booleans(),
+    )
+    def take(self, at: int, run: str, own: Any, lease: float | None, pushes: bool) -> None:
+        """Some hold their runs by a lease, and some take those that others hold."""
+        self.take_from(self.a_store(at), run, own, lease=lease, busy="take" if pushes else "raise")
 
-    def take_from(self, opened: Opened, run: str, own: Any) -> Held:
+    def take_from(self, opened: Opened, run: str, own: Any, **options: Any) -> Held:
         surface.note(opened.store, "run")
-        handle = opened.store.run(run, retention=None if own is None else Retention(**own))
-        self.held.append(Held(handle, Handle(opened.desk, run, own), opened))
-        del self.held[:-MOST_HANDLES]
+        handle = opened.store.run(run, retention=None if own is None else Retention(**own), **options)
+        return self.hold_on_to(handle, opened, own, options.get("lease"), options.get("busy") == "take")
+
+    def hold_on_to(self, run: Run, opened: Opened, own: Any, lease: float | None, pushes: bool) -> Held:
+        """Keep a handle, and let go of the oldest."""
+        oracle = Handle(opened.desk, run.id, own)
+        oracle.lease, oracle.pushes = lease, pushes
+        if len(self.held) == MOST_HANDLES:
+            oldest = self.held.pop(0)
+            oldest.opened.machine.arm()
+            oldest.run.close()
+            oldest.oracle.close()
+        self.held.append(Held(run, oracle, opened))
         return self.held[-1]
 
     def a_run(self, at: int) -> Held:
@@ -118,7 +133,7 @@ class WorkingRules(Laws):
         held = self.a_run(at)
         self.both(held.opened, chosen, held.oracle.enter, lambda: self.call(way, held.run, "__enter__"))
 
-    @rule(at=ats, way=ways, again=st.integers(0, 3))
+    @rule(at=ats, way=ways, again=st.integers(0, 7))
     def close(self, at: int, way: str, again: int) -> None:
         held = self.a_run(at)
         self.both(held.opened, (), lambda _: held.oracle.close(), lambda: self.call(way, held.run, "close"))
@@ -153,11 +168,12 @@ class WorkingRules(Laws):
         options["expect"] = None if expect is None else max(0, held.oracle.life.seq + expect)
         self._save(held, form, way, chosen, **options)
 
-    @rule(at=ats, times=st.integers(3, 6), tagged=st.integers(0, 9))
-    def save_on_and_on(self, at: int, times: int, tagged: int) -> None:
+    @rule(at=ats, times=st.integers(3, 6), tagged=st.integers(0, 9), gap=gaps)
+    def save_on_and_on(self, at: int, times: int, tagged: int, gap: int) -> None:
         """As an agent does most of the time."""
         held = self.a_run(at)
         for turn in range(times):
+            self.seconds += gap
             if not self._save(held, ("plain", 1), SYNC, (), tags=TAGS[:1] if turn == tagged else ()):
                 break
             self.all_is_as_the_oracle_says()
@@ -255,7 +271,7 @@ class WorkingRules(Laws):
         cadence=st.sampled_from(("selective", "background")),
         times=st.integers(1, 3),
         way=ways,
-        end=st.sampled_from(("flush", "drain", "sync_before_return", "load")),
+        end=st.sampled_from(("flush", "drain", "drained", "sync_before_return", "load")),
     )
     def save_behind(self, at: int, cadence: str, times: int, way: str, end: str) -> None:
         """What is not due gives way to what is newer; what is behind is made in order, or none of it."""
@@ -276,7 +292,10 @@ class WorkingRules(Laws):
             if cadence == "selective":
                 assert run.pending == times
             surface.note(run, "pending")
-            self.call(way, run, end, *([SOON] if end == "drain" else []))
+            waits = [SOON] if end in ("drain", "drained") else []
+            told = self.call(SYNC if end == "drained" else way, run, end, *waits)
+            if end == "drained" and told is not None:
+                raise told
             return [asked[made.index(one)].wait() for one in durable]
 
         def oracle(fates: Fates) -> list[Saved]:

@@ -84,6 +84,7 @@ def copy(here: World, run: str, to: Desk, *, changed: bool, fates: Fates) -> Lif
         old = to.world.get(run)
         if old is None:
             to.prepare()
+        to.world.arriving.add(run)
         to.world.write(run, old, replace(here.existing(run), copied=here.url), fates.next())
     return to.world.existing(run)
 
@@ -98,6 +99,7 @@ def import_(point: Life, run: str, to: Desk, fates: Fates) -> bool:
     old = to.world.get(run)
     if old is None:
         to.prepare()
+        to.world.arriving.add(run)
         to.world.write(run, None, point, fates.next())
         return False
     if not old.same_as(point):

@@ -116,6 +116,7 @@ class Life:
         rules: Who gave them, and the rules; None when nobody did.
         tomb: Who deleted it, and why.
         writer: Who became the writer last.
+        lease: For how many seconds (None: anybody may have it) and the number of its last renewal.
     """
 
     version: int = 0
@@ -131,6 +132,7 @@ class Life:
     rules: tuple[str, Mapping[str, Any]] | None = None
     tomb: tuple[str, str] | None = None
     copied: str | None = None
+    lease: tuple[float | None, int] | None = None
 
     @property
     def deleted(self) -> bool:

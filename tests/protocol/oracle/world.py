@@ -20,6 +20,7 @@ class World:
     Attributes:
         time: Its own clock.
         rules: Those of runs that begin here, as an operator said; None when nobody did.
+        arriving: Runs of which a copy may have left objects here, and no manifest.
     """
 
     def __init__(self, url: str, time: Callable[[], datetime]) -> None:
@@ -27,6 +28,7 @@ class World:
         self.time = time
         self.lives: dict[str, Life] = {}
         self.rules: Mapping[str, Any] | None = None
+        self.arriving: set[str] = set()
 
     def get(self, run: str) -> Life | None:
         return self.lives.get(run)
@@ -109,6 +111,17 @@ class Desk:
         self.now = now
         self.rules = rules
         self._known: list[Mapping[str, Any] | None] = []
+        self._sightings: dict[str, tuple[Any, datetime]] = {}
+
+    def is_busy(self, run: str, life: Life) -> bool:
+        """Whether somebody holds the run, as far as this machine has seen it unchanged."""
+        if life.lease is None or life.lease[0] is None:
+            self._sightings.pop(run, None)
+            return False
+        now, what = self.world.time(), (life.epoch, life.lease)
+        if self._sightings.get(run, (None,))[0] != what:
+            self._sightings[run] = what, now
+        return (now - self._sightings[run][1]).total_seconds() < life.lease[0]
 
     def prepare(self) -> Mapping[str, Any] | None:
         """Return the place's own rules, as they were when this desk first began a run."""

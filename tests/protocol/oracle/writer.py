@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -21,7 +22,13 @@ class Writer:
         base: The run as it last saw it; None when it must look.
         conflict: The error that it raises until it loads the run.
         doubts: Commits of its own of which it was not told whether they happened.
+        lease: Seconds for which others leave the run alone, if it asks for that.
+        pushes: Whether it takes a run that another one holds.
     """
+
+    lease: float | None = None
+    pushes = False
+    offers = False
 
     def __init__(self, desk: Desk, run: str, rules: Mapping[str, Any] | None) -> None:
         self.desk = desk
@@ -29,9 +36,13 @@ class Writer:
         self.run = run
         self.rules = rules or desk.rules
         self.closed = False
+        self._lost_before: str | None = None
         self._forget()
 
     def _forget(self) -> None:
+        self._writes = False
+        self._gives_back = False
+        self._lost: str | None = None
         self.epoch: int | None = None
         self.base: Life | None = None
         self.conflict: str | None = None
@@ -47,6 +58,11 @@ class Writer:
         """The run as far as it knows it to be its own."""
         return self.base if self.base is not None and self.base.epoch == self.epoch else None
 
+    @property
+    def fenced(self) -> str | None:
+        """The name of why it can't commit any more, once it has learned so."""
+        return self._lost if self._writes else self._lost_before
+
     # ---- what its user does
 
     def enter(self, fates: Fates) -> None:
@@ -59,8 +75,23 @@ class Writer:
         self.look()
 
     def close(self) -> None:
+        """Be the writer no more."""
+        self.release()
         self.closed = True
+        if self._writes:
+            self._lost_before = self._lost
         self._forget()
+
+    def release(self) -> None:
+        """Leave the run free for the next one, if it was held, or was when it was taken over."""
+        view = self.view
+        if view is None or view.status in ("done", "failed"):
+            return
+        if self._gives_back if view.lease is None else view.lease[0] is not None:
+            offers, self.offers = self.offers, True
+            with suppress(Refused):
+                self.commit(lambda base: (base, None), Fates())
+            self.offers = offers
 
     def save(
         self,
@@ -106,6 +137,7 @@ class Writer:
     def check_open(self) -> None:
         if self.closed:
             raise Refused("ClosedError")
+        self._writes = True
 
     def look(self) -> Life:
         """Return the run as it is known; ask the store when it is not."""
@@ -123,7 +155,7 @@ class Writer:
         if life.epoch == self.epoch:
             self.base = life
 
-    def become(self, fates: Fates, expect: int | None = None) -> None:
+    def become(self, fates: Fates, expect: int | None = None, *, claimed: bool = False) -> None:
         if self.epoch is not None:
             return
         life = self.world.get(self.run)
@@ -135,10 +167,16 @@ class Writer:
             rules = self._settled(life.rules, None)
         stood = life or Life()
         self._check_expected(stood, expect)
-        new = replace(stood, epoch=stood.epoch + 1, writer=next(numbers), rules=rules, copied=None)
+        if life is not None and not claimed and not self.pushes and self.desk.is_busy(self.run, life):
+            raise Refused("RunBusyError")
+        lease = None if self.lease is None else (self.lease, 1)
+        new = replace(
+            stood, epoch=stood.epoch + 1, writer=next(numbers), rules=rules, copied=None, lease=lease
+        )
         self.world.write(self.run, life, new, fates.next())
         self.base = self.life
         self.epoch = self.base.epoch
+        self._gives_back = stood.lease is not None
 
     def _settled(self, own: Any, store: Mapping[str, Any] | None) -> Any:
         if own is not None and own[0] == "operator":
@@ -166,6 +204,7 @@ class Writer:
             new, made = make(base)
             self.base = None
             self.doubts.add(commit)
+            new = replace(new, lease=self._renewed(new))
             landed = self.world.write(self.run, base, new, fates.next())
             self.doubts.discard(commit)
             stands = self.life
@@ -178,12 +217,19 @@ class Writer:
             if landed:
                 return made
 
+    def _renewed(self, life: Life) -> tuple[float | None, int] | None:
+        if life.status in ("done", "failed") or (self.lease is None and not self.offers):
+            return None
+        return None if self.offers else self.lease, (life.lease[1] if life.lease else 0) + 1
+
     def _check_ours(self, life: Life) -> None:
         if life.deleted:
-            raise Refused("RunDeletedError")
-        if life.epoch != self.epoch:
-            self.base, self.conflict = None, "FencedError"
-            raise Refused("FencedError")
+            self._lost = "RunDeletedError"
+        elif life.epoch != self.epoch:
+            self.base, self.conflict, self._lost = None, "FencedError", "FencedError"
+        else:
+            return
+        raise Refused(self._lost)
 
     def _check_expected(self, life: Life, expect: int | None) -> None:
         if expect is None or expect == life.seq:
