@@ -291,7 +291,7 @@ class Asking(Acting):
 
         Raises:
             WaitingError: It has not ended; the run's status is "waiting" meanwhile. With `kind`
-                "failed": it ended by `fail`.
+                "failed": it ended by ``finish(..., failed=True)``.
         """
         key = f"run:{run_id}"[:512]
         question = {"prompt": f"the end of run {run_id}", "child": keys.check_run_id(run_id)}

@@ -288,12 +288,17 @@ class Saver(Generic[P]):
         with self._guard:
             self._ended = True
 
-    def failure(self) -> BaseException | None:
-        """Return why not all is durable: the first error that nobody was told of, or that it takes longer."""
+    def failure(self, waited: Iterable[Outcome]) -> BaseException | None:
+        """Return why not all is durable: the first error that nobody was told of, or that it takes longer.
+
+        Args:
+            waited: What was waited for; saves that were offered since are no failure.
+        """
+        missing = {outcome for outcome in waited if not outcome.done()}
         with self._guard:
             if self._error is not None:
                 return self._error
-        left = self.pending
+            left = sum(job.count for job in self._unsettled() if job.outcome in missing)
         if not left:
             return None
         return StorageError(
@@ -310,15 +315,17 @@ os.register_at_fork(after_in_child=_unfinished.clear)  # the parent's are for th
 def end_all(savers: Iterable[Saver[Any]], timeout: float | None) -> BaseException | None:
     """Let the saves of several runs end; return the first reason why something is not durable."""
     ending = list(savers)
-    futures.wait(_ending(ending), timeout)
-    return _failure(ending)
+    waiting = _ending(ending)
+    futures.wait(waiting, timeout)
+    return _failure(ending, waiting)
 
 
 async def aend_all(savers: Iterable[Saver[Any]]) -> BaseException | None:
     """`end_all`, awaited."""
     ending = list(savers)
-    await until(_ending(ending))
-    return _failure(ending)
+    waiting = _ending(ending)
+    await until(waiting)
+    return _failure(ending, waiting)
 
 
 def _ending(savers: list[Saver[Any]]) -> list[Outcome]:
@@ -327,10 +334,10 @@ def _ending(savers: list[Saver[Any]]) -> list[Outcome]:
     return [outcome for saver in savers for outcome in saver.outcomes()]
 
 
-def _failure(savers: list[Saver[Any]]) -> BaseException | None:
+def _failure(savers: list[Saver[Any]], waited: list[Outcome]) -> BaseException | None:
     found = []
     for saver in savers:
-        failure = saver.failure()
+        failure = saver.failure(waited)
         if failure is not None:
             saver.told(failure)
             found.append(failure)

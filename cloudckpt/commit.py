@@ -98,6 +98,7 @@ class RunWriter(Holding):
         self._base: Base | None = None  # None: not known, read it before the next commit
         self._conflict: ConflictError | None = None
         self._unknown: set[str] = set()  # commits of ours that may still land
+        self._untold: set[str] = set()  # that may have landed without their caller
         self._terms = terms
         self._gives_back = False
         self._saved = saved
@@ -239,6 +240,10 @@ class RunWriter(Holding):
         self._folding.forget()
         return seen
 
+    def untold(self, commit: str) -> None:
+        """Note that a save's caller is gone: it was cancelled, or interrupted, and will try again."""
+        self._untold.add(commit)
+
     async def adopt(self, base: Base) -> None:
         """Go on from a manifest that this process changed without saving, such as by a tag."""
         async with self._lock:
@@ -305,7 +310,8 @@ class RunWriter(Holding):
 
     def _only_ours(self, manifest: Manifest, after: int) -> bool:
         """Whether every checkpoint after `after` is a commit of ours that had an unknown outcome."""
-        return all(manifest.commit_of(seq) in self._unknown for seq in range(after + 1, manifest.seq + 1))
+        ours = self._unknown | self._untold
+        return all(manifest.commit_of(seq) in ours for seq in range(after + 1, manifest.seq + 1))
 
     def _check_lost(self, base: Base, seen: Base) -> None:
         self._check(seen)

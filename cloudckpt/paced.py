@@ -245,11 +245,12 @@ class Paced:
         if self._root.closed:
             return None
         writer, saver = self._writer, self._saver
-        waiting: list[futures.Future[Any]] = [] if saver is None else [*saver.outcomes()]
+        saves = [] if saver is None else saver.outcomes()
+        waiting: list[futures.Future[Any]] = [*saves]
         if writer is not None and writer.is_writer:
             waiting.append(self._root.aside(writer.become()))  # which comes after a save under way
         futures.wait(waiting, deadline)
-        return None if saver is None else saver.failure()
+        return None if saver is None else saver.failure(saves)
 
     # ---- the queue
 

@@ -7,7 +7,8 @@ nothing for the others. When the others commit is in `paced.py`.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, overload
@@ -115,7 +116,8 @@ class Saving(Paced):
         """
         if self._pace is STEP or expect is not None:
             draft, measured = self._draft(state, step, tags, metadata, expect, explain=explain)
-            return self._core.call(self._save(draft, measured))
+            with self._told(draft):
+                return self._core.call(self._save(draft, measured))
         asked = self._taken(state, step, tags, metadata, explain=explain, keep=milestone)
         due = self._counted(asked)
         pending = self._offered(asked, start=due)
@@ -164,32 +166,52 @@ class Saving(Paced):
 
     async def _asave(self, draft: drafts.Draft, measured: Size | None) -> CheckpointInfo:
         # One whose caller is cancelled before it began never makes what nobody would await.
-        return await self._core.acall(self._save(draft, measured))
+        with self._told(draft):
+            return await self._core.acall(self._save(draft, measured))
+
+    @contextmanager
+    def _told(self, draft: drafts.Draft) -> Iterator[None]:
+        """A save that its caller gives up may land all the same: the caller's next one continues it."""
+        try:
+            yield
+        except Exception:
+            raise
+        except BaseException:
+            if self._writer is not None:
+                self._writer.untold(draft.commit)
+            raise
 
     async def _asave_asked(self, asked: Asked) -> CheckpointInfo | Pending:
         due = self._counted(asked)
         pending = await self._aoffered(asked, start=due)
         return self._committed(await pending) if due and self._is_selective else pending
 
-    def finish(self, state: object) -> CheckpointInfo:
+    def finish(self, state: object, *, failed: bool = False) -> CheckpointInfo:
         """Save the last state, and say that the run is done, so that who waits for it goes on.
 
         Durable when it returns, in every cadence.
 
+        Args:
+            state: The last one.
+            failed: Whether it ends without its result: who waits for it is told so.
+
         Raises:
             CloudckptError: As `save`.
         """
+        status = "failed" if failed else "done"
         if self._pace is STEP:
             draft, measured = self._draft(state, None, (), None, None, explain=False)
-            return self._core.call(self._save(replace(draft, status="done"), measured))
-        return self._offered(self._taken(state, keep=True, status="done"), start=True).wait()
+            with self._told(draft):
+                return self._core.call(self._save(replace(draft, status=status), measured))
+        return self._offered(self._taken(state, keep=True, status=status), start=True).wait()
 
-    async def afinish(self, state: object) -> CheckpointInfo:
+    async def afinish(self, state: object, *, failed: bool = False) -> CheckpointInfo:
         """`finish`, awaited."""
+        status = "failed" if failed else "done"
         if self._pace is STEP:
             draft, measured = self._draft(state, None, (), None, None, explain=False)
-            return await self._asave(replace(draft, status="done"), measured)
-        return await (await self._aoffered(self._taken(state, keep=True, status="done"), start=True))
+            return await self._asave(replace(draft, status=status), measured)
+        return await (await self._aoffered(self._taken(state, keep=True, status=status), start=True))
 
     # ---- at once
 

@@ -131,13 +131,13 @@ def test_a_queue_without_bound(monkeypatch: Patch) -> None:
 
 def test_an_end_that_does_not_flush(monkeypatch: Patch) -> None:
     monkeypatch.setattr(background, "_ending", lambda savers: [])
-    monkeypatch.setattr(Saver, "failure", lambda _: None)
+    monkeypatch.setattr(Saver, "failure", lambda *_: None)
     assert on_a_store(cadences.test_every_third_save_is_committed_and_the_last)
     assert on_a_store(cadences.test_a_closed_store_has_made_durable_what_its_runs_had_pending)
 
 
 def test_an_end_that_hides_what_failed(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(background, "_failure", lambda savers: None)
+    monkeypatch.setattr(background, "_failure", lambda *_: None)
     assert on_a_store(cadences.test_an_error_that_nobody_was_told_of_is_raised_where_the_block_ends)
     assert on_a_store(cadences.test_an_error_of_the_block_is_not_hidden_and_gets_a_note)
 

@@ -22,9 +22,11 @@ from cloudckpt import (
     history,
     keeping,
     keys,
+    leases,
     making,
     retention,
 )
+from cloudckpt.commit import RunWriter
 from cloudckpt.core import Core
 from cloudckpt.drafts import Again, Draft
 from cloudckpt.keeping import Keeping
@@ -350,6 +352,18 @@ def test_a_run_that_has_ended_once_has_ended_for_good(monkeypatch: Patch) -> Non
 
 def _ended(manifest: Manifest) -> bool:
     return manifest.status == "done"
+
+
+def test_a_lease_keeps_nobody_off(monkeypatch: Patch) -> None:
+    monkeypatch.setattr(leases.Sightings, "left", lambda *_: 0.0)
+    assert not agrees()
+
+
+def test_a_lease_that_was_ended_is_kept(monkeypatch: Patch) -> None:
+    async def release(_: RunWriter) -> None: ...
+
+    monkeypatch.setattr(RunWriter, "release", release)
+    assert not agrees()
 
 
 def test_a_repair_of_what_is_whole_becomes_the_writer(monkeypatch: Patch) -> None:

@@ -46,6 +46,7 @@ class Program:
             stderr=subprocess.PIPE,
             text=True,
             env={**os.environ, **environment},
+            start_new_session=True,
         )
 
     def said(self) -> str:
@@ -75,7 +76,8 @@ class Program:
         return False
 
     def kill(self) -> None:
-        self._process.kill()
+        if self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)  # with what it forked
         self._process.communicate()
 
 

@@ -12,6 +12,7 @@ import gc
 import itertools
 import signal
 import threading
+import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, Literal
@@ -19,7 +20,7 @@ from typing import Any, Literal
 import pytest
 
 from cloudckpt import runner, sweep
-from cloudckpt.errors import InvalidInputError, PreconditionFailedError
+from cloudckpt.errors import InvalidInputError, PreconditionFailedError, StaleStateError
 from cloudckpt.storage.contract import Data, Page, Stored, Token
 from cloudckpt.storage.memory import MemoryStorage
 from cloudckpt.store import Store
@@ -345,3 +346,31 @@ def test_an_interrupted_caller_does_not_stop_another_runs_saves(life: Life) -> N
     assert other.save("one").seq == 1
     life.storage.let_go()
     life.store.close()
+
+
+class Slow(MemoryStorage):
+    """Takes its time over a replacement."""
+
+    async def replace(self, key: str, data: Any, token: str) -> str:
+        time.sleep(0.3)
+        return await super().replace(key, data, token)
+
+
+def test_a_save_that_its_caller_gave_up_may_be_tried_again_on_the_checkpoint_it_was_on() -> None:
+    """It landed all the same: what the caller tries again continues the run, and no stranger's state."""
+    store = Store(lambda: Slow(f"slow-{next(_slow)}"))
+    run = store.run("r")
+    run.save({"n": 1})
+
+    async def agent() -> None:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(run.asave({"n": 2}, expect=1), 0.05)
+        assert (await run.asave({"n": 2}, expect=1)).seq == 3
+        with pytest.raises(StaleStateError):
+            await run.asave({"n": 2}, expect=2)
+
+    asyncio.run(agent())
+    assert [one.seq for one in run.history()] == [3, 2, 1]
+
+
+_slow = itertools.count()

@@ -512,6 +512,14 @@ def test_a_run_waits_for_another(shop: Shop) -> None:
     assert by_hand(check_laws(shop.inner, RUN, _any())).status == "running"
 
 
+def test_a_run_that_failed_is_told_to_who_waits_for_it(shop: Shop) -> None:
+    with shop.store.run("child") as child:
+        child.finish({"why": "no money"}, failed=True)
+    with shop.run() as run, pytest.raises(WaitingError, match="failed") as caught:
+        run.wait_for("child")
+    assert caught.value.kind == "failed"
+
+
 @pytest.mark.parametrize(
     ("schema", "good", "bad"),
     [

@@ -251,6 +251,21 @@ def test_an_end_without_time_says_how_many_are_left(desk: Desk) -> None:
     desk.end_all()
 
 
+def test_what_was_offered_since_is_not_missing(desk: Desk) -> None:
+    """A program that goes on after a SIGTERM saves on while it is drained."""
+    desk.save(1)
+    waited = desk.saver.outcomes()
+    desk.save(2)
+    assert desk.saver.failure(waited).facts["pending"] == 1  # type: ignore[union-attr]
+    desk.end()
+    assert desk.saver.failure(waited) is None
+    desk.save(3)
+    waited = desk.saver.outcomes()
+    desk.save(4)
+    assert desk.saver.failure(waited) is not None
+    desk.end_all()
+
+
 def test_after_the_end_no_save_is_taken(desk: Desk) -> None:
     desk.saver.end()
     with pytest.raises(ClosedError):

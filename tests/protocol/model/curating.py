@@ -207,9 +207,10 @@ class CuratingRules(WorkingRules):
         self, at: int, pick: tuple[str, int], metadata: dict[str, Any], way: str, chosen: tuple[Fate, ...]
     ) -> None:
         held = self.a_run(at)
-        which = which_of(held.oracle.life, pick, "seq", "tag", "step") or {
-            "seq": max(1, held.oracle.life.seq)
-        }
+        life, base = held.oracle.life, held.oracle.base
+        which = which_of(life, pick, "seq", "tag", "step") or {"seq": max(1, life.seq)}
+        if base is not None and base.version != life.version:
+            chosen = ()  # it may learn that from a page which is gone, without a write
         told = self.both(
             held.opened,
             chosen,
