@@ -16,7 +16,7 @@ from cloudckpt.cli.commands import COMMANDS, cli
 from cloudckpt.errors import WaitingError
 
 RUN = "nightly/42 @home"
-ELSEWHERE = {"completion", "demo", "doctor", "gauntlet"}
+ELSEWHERE = {"completion", "demo", "doctor", "gauntlet", "work"}
 """These have tests of their own."""
 TWO_STORES = {"copy"}
 """These name their stores by arguments."""
@@ -169,4 +169,10 @@ def copies(call: Session) -> None:
 
 
 LOOKS: list[Callable[[Session], None]] = [runs, show_and_history, states]
-CHANGES: list[Callable[[Session], None]] = [marks, back, clean, waits, proofs, copies]
+def queue(call: Session) -> None:
+    (call.folder / "first.json").write_text('{"step": 0}')
+    assert call.document("submit", "queued", "--state", str(call.folder / "first.json"))["seq"] == 1
+    assert call.rows("offer", "queued") == [{"run": "queued"}]
+
+
+CHANGES: list[Callable[[Session], None]] = [marks, back, clean, waits, queue, proofs, copies]
