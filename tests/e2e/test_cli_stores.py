@@ -169,6 +169,8 @@ def copies(call: Session) -> None:
 
 
 LOOKS: list[Callable[[Session], None]] = [runs, show_and_history, states]
+
+
 def queue(call: Session) -> None:
     (call.folder / "first.json").write_text('{"step": 0}')
     assert call.document("submit", "queued", "--state", str(call.folder / "first.json"))["seq"] == 1
