@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from cloudckpt import acting, asking, ledger, making
+from cloudckpt import acting, asking, making
 from cloudckpt.commit import RunWriter
 from cloudckpt.errors import CloudckptError
 from cloudckpt.ledger import Begin
@@ -158,5 +160,29 @@ def test_notes_that_go_along_are_lost(monkeypatch: Patch) -> None:
         return replace(made, notes=notes[:1])
 
     monkeypatch.setattr(RunWriter, "_with", first)
-    assert is_caught_by(right.test_parallel_and_nested_actions_each_have_their_own_place)
-    assert ledger
+    assert is_caught_by(several_wait_for_one_commit)
+
+
+class Slow(right.MemoryStorage):
+    """Takes its time over a commit, so that notes wait for it together."""
+
+    async def replace(self, key: str, data: Any, token: str) -> str:
+        time.sleep(0.1)
+        return await super().replace(key, data, token)
+
+
+def several_wait_for_one_commit(shop: right.Shop) -> None:
+    async def agent() -> list[int]:
+        store = shop.open(Slow(shop.inner.url.removeprefix("memory://")))
+        async with store.run(right.RUN) as run:
+            calls = [run.aonce(f"k{n}", lambda n=n: n) for n in range(8)]
+            return await asyncio.gather(*calls)
+
+    assert asyncio.run(agent()) == list(range(8))
+    with shop.run() as run:
+        assert run.in_flight() == []
+        assert [run.once(f"k{n}", lambda: None) for n in range(8)] == list(range(8))
+
+
+def test_the_right_one_takes_all_along() -> None:
+    several_wait_for_one_commit(right.Shop())
