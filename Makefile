@@ -43,7 +43,7 @@ lint: $(VENV)/.dev
 	$(BIN)/lint-imports
 
 test: lint
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m tests.together $(ARGS)
 
 # Each wrong variant of the protocol, the engines and the retention, by the test that catches it.
 teeth: $(VENV)/.dev

@@ -1,0 +1,63 @@
+"""The program behind `make test`: all tests, in two processes side by side.
+
+    python -m tests.together [PYTEST ARGUMENTS]
+
+Half of the tests wait for servers most of the time, the other half compute; so on two
+cores they take little more than the longer half. Each process starts servers of its
+own. The first one's output is shown as it comes, the other's when it has ended. With
+arguments that name tests there is one process.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+from tests.servers.base import ROOT, Unavailable
+from tests.servers.registry import PREPARES
+
+WAITING = ("conformance", "docs", "e2e")
+"""Folders of the tests that wait for servers; the others are the second half."""
+
+NO_TESTS = 5
+"""What pytest ends with when none were selected, as by ``-k``."""
+
+
+def halves() -> tuple[list[str], list[str]]:
+    """Return the folders of each half; every test is in one of them."""
+    tests = ROOT / "tests"
+    folders = sorted({path.relative_to(tests).parts[0] for path in tests.rglob("test_*.py")})
+    waiting = [name for name in folders if name in WAITING]
+    return [f"tests/{name}" for name in waiting], [f"tests/{name}" for name in folders if name not in waiting]
+
+
+def main(arguments: list[str]) -> int:
+    """Run them; return the exit code."""
+    command = [sys.executable, "-m", "pytest", *arguments]
+    if any(Path(one.partition("::")[0]).exists() for one in arguments):
+        return subprocess.run(command, check=False, cwd=ROOT).returncode
+    for prepare in PREPARES.values():  # built once, before both want it
+        with suppress(Unavailable):
+            prepare(print)
+    first, second = halves()
+    with tempfile.TemporaryFile() as held:
+        beside = subprocess.Popen([*command, *second], cwd=ROOT, stdout=held, stderr=subprocess.STDOUT)
+        try:
+            codes = {subprocess.run([*command, *first], check=False, cwd=ROOT).returncode, beside.wait()}
+        except BaseException:
+            beside.terminate()
+            beside.wait()
+            raise
+        finally:
+            held.seek(0)
+            sys.stdout.flush()
+            sys.stdout.buffer.write(held.read())
+            sys.stdout.flush()
+    return max(codes - {NO_TESTS}, default=NO_TESTS)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
