@@ -140,17 +140,6 @@ def test_the_code_takes_the_place_of_an_operators_rules(monkeypatch: Patch) -> N
     assert not agrees()
 
 
-def test_a_clock_that_went_back_makes_an_older_checkpoint_the_younger(monkeypatch: Patch) -> None:
-    right = retention.Planner.why
-
-    def why(self: Any, entry: Entry) -> str | None:
-        self._time = self._now
-        return right(self, entry)
-
-    monkeypatch.setattr(retention.Planner, "why", why)
-    assert not agrees()
-
-
 def test_runs_begin_with_the_rules_that_their_store_once_had(monkeypatch: Patch) -> None:
     monkeypatch.setattr(Core, "forget_settings", lambda _: None)
     assert not agrees()
