@@ -153,7 +153,8 @@ def _copy(path: Path, disk: Path) -> None:
 
 
 def _placed(argument: str, disk: Path) -> str:
-    relative = bool(argument) and not Path(argument).is_absolute()
-    if relative and Path(argument).is_file() and not (disk / argument).exists():
+    # Not pathlib's: it raises for an argument that is too long to be a name.
+    relative = bool(argument) and not os.path.isabs(argument)
+    if relative and os.path.isfile(argument) and not os.path.exists(disk / argument):
         return str(Path(argument).absolute())
     return argument

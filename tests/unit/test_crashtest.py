@@ -260,3 +260,11 @@ def test_a_function_that_another_process_can_not_find_is_refused() -> None:
     with pytest.raises(InvalidInputError, match="JSON values"):
         function_command(stay, [object()])
     assert json.loads(function_command(stay, ["x"])[-1]) == ["x"]
+
+
+def test_an_argument_that_is_too_long_to_be_a_name_is_passed_on(tmp_path: Path) -> None:
+    """The demo's settings are one, and asking the file system for it is an error on Linux."""
+    from cloudckpt.crashtest.machine import _placed
+
+    argument = '{"job": "' + "x" * 300 + '"}'
+    assert _placed(argument, tmp_path) == argument
