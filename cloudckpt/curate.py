@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any
 
 from cloudckpt.access import Access, Edit
@@ -16,7 +17,7 @@ from cloudckpt.errors import HeldError
 from cloudckpt.folding import Fold, merged, owned, ranges, thin
 from cloudckpt.history import Filter, Which, choose, listed, not_there
 from cloudckpt.model import Entry, Hold, Manifest
-from cloudckpt.pages import every_key, find
+from cloudckpt.pages import find
 from cloudckpt.pointer import Base
 from cloudckpt.retention import Retention, plan_expiry, rules_of, set_by
 
@@ -141,10 +142,9 @@ def rules_for(
     return rules, own if who is None else set_by(who, rules)
 
 
-async def plan_retention(access: Access, manifest: Manifest, rules: Retention) -> Thinned:
-    """Say what rules would keep and drop of a whole history. Reads every page."""
+async def plan_retention(access: Access, manifest: Manifest, rules: Retention, *, now: datetime) -> Thinned:
+    """Say what rules would keep and drop of a whole history at a time. Reads every page."""
     entries = await listed(access.pages, manifest, Filter())
-    now = access.effects.clock.now()
     plan = plan_expiry(entries, rules=rules, epoch=manifest.epoch, now=now, hold=manifest.hold)
     size = sum(sum(owned(entry).values()) for entry in plan.dropped)
     return Thinned(manifest.run, rules, plan.why, tuple(entry.seq for entry in plan.dropped), size)
@@ -162,18 +162,18 @@ async def apply_retention(access: Access, rules: Retention | None, who: str | No
 
     async def edit(manifest: Manifest) -> Edit | None:
         chosen, retention = rules_for(manifest, rules, who)
-        told[:] = [await plan_retention(access, manifest, chosen)]
+        now = access.effects.clock.now()
+        told[:] = [await plan_retention(access, manifest, chosen, now=now)]
         if not told[0].dropped:
             return None if retention == manifest.retention else Edit(replace(manifest, retention=retention))
-        return await _thinned(access, replace(manifest, retention=retention), chosen)
+        return await _thinned(access, replace(manifest, retention=retention), chosen, now=now)
 
     base, _ = await access.amend(edit)
     return base, told[0]
 
 
-async def _thinned(access: Access, manifest: Manifest, rules: Retention) -> Edit:
-    now = access.effects.clock.now()
-    fold, _ = await thin(access.pages, manifest, rules, now=now)
+async def _thinned(access: Access, manifest: Manifest, rules: Retention, *, now: datetime) -> Edit:
+    fold, used = await thin(access.pages, manifest, rules, now=now)
     plan = plan_expiry(manifest.checkpoints, rules=rules, epoch=manifest.epoch, now=now, hold=manifest.hold)
     new = Fold.apply(fold, manifest) or manifest
     new = replace(
@@ -181,6 +181,6 @@ async def _thinned(access: Access, manifest: Manifest, rules: Retention) -> Edit
     )
     wanted = new.keys()
     new = replace(new, inline={k: v for k, v in manifest.inline.items() if k in wanted})
-    used = await every_key(access.pages, new)
     gone = {k: n for entry in plan.dropped for k, n in owned(entry).items()}
-    return Edit(new, {k: n for k, n in {**fold.dropped, **gone}.items() if k not in used})
+    gone = {k: n for k, n in gone.items() if k not in used and k not in wanted}
+    return Edit(new, {**fold.dropped, **gone})

@@ -170,7 +170,8 @@ class Curated(Looking):
 
             async def plan(manifest: Manifest) -> Thinned:
                 rules, _ = curate.rules_for(manifest, retention, who)
-                return await curate.plan_retention(self.access, manifest, rules)
+                now = self._core.effects.clock.now()
+                return await curate.plan_retention(self.access, manifest, rules, now=now)
 
             return await self.access.reading(plan)
         base, told = await curate.apply_retention(self.access, retention, who)

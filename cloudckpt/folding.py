@@ -88,10 +88,8 @@ def owned(entry: Entry) -> dict[str, int]:
     return {x.key: x.length for x in entry.extents if keys.object_seq(x.key) == entry.seq}
 
 
-async def thin(
-    pages: Pages, manifest: Manifest, rules: Retention, *, now: datetime
-) -> tuple[Fold, tuple[Entry, ...]]:
-    """Apply the rules to the pages of a manifest, exactly; return the new pages, and what expired.
+async def thin(pages: Pages, manifest: Manifest, rules: Retention, *, now: datetime) -> tuple[Fold, set[str]]:
+    """Apply the rules to the pages of a manifest, exactly; return the new pages, and all they refer to.
 
     The manifest's own checkpoints are looked at and left alone. Reads every page once,
     and puts those in which something expired anew.
@@ -101,13 +99,14 @@ async def thin(
     leaves: list[Page] = []
     waiting: list[Entry] = []
     expired: list[Entry] = []
+    own = manifest.keys()
     used: set[str] = set()
     while (piece := await walk.next()) is not None:
         page, entries = piece
         kept = [entry for entry in entries if planner.why(entry) is not None]
-        used |= {extent.key for entry in (kept if page else entries) for extent in entry.extents}
         if page is None:
             continue
+        used |= {extent.key for entry in kept for extent in entry.extents}
         left = {entry.seq for entry in kept}
         expired += [entry for entry in entries if entry.seq not in left]
         if len(kept) == len(entries) and not waiting:
@@ -121,15 +120,15 @@ async def thin(
         leaves.append(await pages.leaf(waiting))
     if not expired:
         total = sum(page.count for page in manifest.history)
-        return Fold((), manifest.history, manifest.history, thinned=total), ()
+        return Fold((), manifest.history, manifest.history, thinned=total), used
     after = await pages.grouped(leaves)
     names = {page.name for page in leaves}
     dropped = {pages.key(page): page.size for page in walk.seen if page.name not in names}
     for entry in expired:
-        dropped |= {key: size for key, size in owned(entry).items() if key not in used}
+        dropped |= {key: size for key, size in owned(entry).items() if key not in used and key not in own}
     told = ranges(expired, now, rules)
     count = sum(page.count for page in leaves)
-    return Fold((), manifest.history, after, dropped, told, count), tuple(expired)
+    return Fold((), manifest.history, after, dropped, told, count), used
 
 
 def ranges(expired: Iterable[Entry], time: datetime, rules: Retention) -> tuple[Expired, ...]:

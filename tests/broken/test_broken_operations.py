@@ -58,7 +58,6 @@ def test_a_payload_that_rides_moves_before_its_object_exists(monkeypatch: Patch)
 def test_a_writer_deletes_what_is_not_its_checkpoints_own(monkeypatch: Patch) -> None:
     for module in (making, folding, curate):
         monkeypatch.setattr(module, "owned", lambda entry: {x.key: x.length for x in entry.extents})
-    monkeypatch.setattr(curate, "every_key", _nothing)
     assert is_caught_by(rolled_back_twice)
 
 
@@ -77,10 +76,6 @@ def rolled_back_twice() -> None:
 
 def test_the_right_one_outlives_a_rollback() -> None:
     rolled_back_twice()
-
-
-async def _nothing(*_: Any) -> dict[str, int]:
-    return {}
 
 
 def test_collecting_without_a_fence(monkeypatch: Patch) -> None:

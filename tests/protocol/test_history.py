@@ -308,6 +308,19 @@ def test_a_rolled_back_state_outlives_its_first_checkpoint() -> None:
     assert world.store.run(RUN).load(tag="again") == state_of(TAGGED)
 
 
+def test_applying_rules_reads_each_page_twice_at_most() -> None:
+    """Once for the plan, and once to make the pages anew."""
+    world = World(saves=60)
+    count = sum(
+        row.key.rpartition("/")[2].startswith("h") for row in by_hand(world.inner.list("objects/")).rows
+    )
+    storage = FaultyStorage(world.inner)
+    world.open(storage).run(RUN).retain(Retention(keep_last=9))
+    reads = [call.key for call in storage.calls if call.op == "read" and "/h" in call.key]
+    assert count > 5
+    assert max(map(reads.count, reads)) == 2
+
+
 def test_a_hold_refuses_expiry_and_deletion_until_it_is_released() -> None:
     world = World()
     run = world.store.run(RUN)
