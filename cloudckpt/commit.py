@@ -145,12 +145,14 @@ class RunWriter(Holding):
     async def newest(self) -> Base:
         """Read the manifest, as whoever loads must: another process may be the writer since.
 
-        After a conflict this allows saving on top of what was read.
+        After a conflict this allows saving on top of what was read. Who reads is told of
+        what landed without its caller: an older state no longer continues it.
         """
         async with self._lock:
             self._base = None
             base = await self._known()
             self._conflict = None
+            self._untold.clear()
             return base
 
     async def save(self, draft: Draft) -> tuple[Manifest, Entry]:
@@ -219,7 +221,7 @@ class RunWriter(Holding):
                 seen = await self._pointer.read_existing()
                 if seen.token == base.token:
                     raise
-                base = self._lost(base, seen)  # whose pages are others, since somebody tagged what is in one
+                base = self._lost(base, seen)  # somebody made its pages anew, as by a tag
                 continue
             self._base = None  # until the answer is known
             self._unknown.add(commit)
@@ -236,7 +238,17 @@ class RunWriter(Holding):
 
     def _lost(self, base: Base, seen: Base) -> Base:
         """Return what to go on from when it was not the base that stood there, if one may."""
-        self._check_lost(base, seen)
+        self._check(seen)
+        if not self._only_ours(seen.manifest, base.manifest.seq):
+            writer = seen.manifest.writer
+            tell(lambda: events.Conflicted(self._run, writer.host, writer.pid, fenced=False))
+            self._conflict = ConflictError(
+                "another commit was made on top of the one this writer knew; load the run, then decide",
+                run=self._run,
+                known=base.manifest.seq,
+                newest=seen.manifest.seq,
+            )
+            raise self._conflict  # `_base` stays unknown, so that it is read again
         self._folding.forget()
         return seen
 
@@ -312,19 +324,6 @@ class RunWriter(Holding):
         """Whether every checkpoint after `after` is a commit of ours that had an unknown outcome."""
         ours = self._unknown | self._untold
         return all(manifest.commit_of(seq) in ours for seq in range(after + 1, manifest.seq + 1))
-
-    def _check_lost(self, base: Base, seen: Base) -> None:
-        self._check(seen)
-        if not self._only_ours(seen.manifest, base.manifest.seq):
-            writer = seen.manifest.writer
-            tell(lambda: events.Conflicted(self._run, writer.host, writer.pid, fenced=False))
-            self._conflict = ConflictError(
-                "another commit was made on top of the one this writer knew; load the run, then decide",
-                run=self._run,
-                known=base.manifest.seq,
-                newest=seen.manifest.seq,
-            )
-            raise self._conflict  # `_base` stays unknown, so that it is read again
 
     # ---- becoming the writer
 

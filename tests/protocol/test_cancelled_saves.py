@@ -373,4 +373,19 @@ def test_a_save_that_its_caller_gave_up_may_be_tried_again_on_the_checkpoint_it_
     assert [one.seq for one in run.history()] == [3, 2, 1]
 
 
+def test_whoever_loads_is_told_of_a_save_that_was_given_up() -> None:
+    """From then on a state from before it is an old copy, and must not go on top of it."""
+    run = Store(lambda: Slow(f"slow-{next(_slow)}")).run("r")
+    run.save({"n": 1})
+
+    async def agent() -> None:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(run.asave({"n": 2}, expect=1), 0.05)
+        assert await run.aload() == {"n": 2}
+        with pytest.raises(StaleStateError):
+            await run.asave({"n": "old"}, expect=1)
+
+    asyncio.run(agent())
+
+
 _slow = itertools.count()
