@@ -336,6 +336,9 @@ def test_credentials_that_came_back_delete_again(
     for _ in range(8):
         run.save(blob())
     run.close()
+    with Run(run._core, RUN, rules=Retention(keep_last=3)) as later:
+        for _ in range(8):
+            later.save(blob())
     assert asked > 1
 
 
