@@ -107,9 +107,9 @@ def test_a_store_that_stays_busy_is_told_at_the_deadline(place: Place, own_time:
             for act in (lambda state=state: run.save(state), run.load):
                 began = own_time.seconds
                 place.gate.answers = lambda asked, answer=answer: answer
-                with pytest.raises(StorageError):
+                with pytest.raises(StorageError) as told:
                     act()
-                assert TIMEOUT - MOST_WAIT <= own_time.seconds - began <= TIMEOUT
+                assert TIMEOUT - MOST_WAIT <= own_time.seconds - began <= TIMEOUT, told.value
             place.gate.answers = lambda asked: None
             head += 1
             assert run.save(state).seq == head

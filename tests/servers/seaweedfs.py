@@ -61,7 +61,7 @@ def start() -> Server:
         "master.telemetry": "false",
         "master.electionTimeout": "1s",
         "master.volumeSizeLimitMB": 64,
-        "volume.max": 100,
+        "volume.max": 1000,  # each bucket takes seven at its first object
         "volume.preStopSeconds": 0,
     }
     options |= {f"{part}.port": http[part] for part in PARTS}
