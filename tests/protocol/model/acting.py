@@ -123,6 +123,14 @@ class ActingRules(WorkingRules):
             self._once(self.a_run(at), f"job-{self.count}", 0, policy="fail", seen=None, ends="well")
             self.all_is_as_the_oracle_says()
 
+    @rule(at=ats, policy=st.sampled_from(("fail", "retry", "ask")), ends=st.sampled_from(("well", "badly")))
+    def act_again(self, at: int, policy: str, ends: str) -> None:
+        """Under the same key, after it was done or cut off, as a run does that was resumed."""
+        key = f"again-{self.count}"
+        for end in (ends, "well"):
+            self._once(self.a_run(at), key, 0, policy=policy, seen=None, ends=end)
+            self.all_is_as_the_oracle_says()
+
     @rule(at=ats, way=ways, limit=st.none() | st.integers(1, 4))
     def actions(self, at: int, way: str, limit: int | None) -> None:
         held = self.a_run(at)
@@ -208,10 +216,18 @@ class ActingRules(WorkingRules):
         if told is not None:
             assert told[0] == told[1]
 
-    @rule(at=ats, value=st.sampled_from(ANSWERS), expires=st.sampled_from((None, 3600.0)), late=st.booleans())
-    def wait_until_it_is_answered(self, at: int, value: Any, expires: float | None, late: bool) -> None:
-        """As an agent does most of the time; and by two people, of whom the first counts."""
-        options = {"key": f"ask-{self.count}", "form": None, "schema": 0, "expires": expires}
+    @rule(
+        at=ats,
+        value=st.sampled_from(ANSWERS),
+        schema=st.integers(0, 2),
+        expires=st.sampled_from((None, 3600.0)),
+        late=st.booleans(),
+    )
+    def wait_until_it_is_answered(
+        self, at: int, value: Any, schema: int, expires: float | None, late: bool
+    ) -> None:
+        """As an agent does most of the time; and by two people, of whom the first that fits counts."""
+        options = {"key": f"ask-{self.count}", "form": None, "schema": schema, "expires": expires}
         for turn in range(3):
             self.wait(at, PROMPTS[0], **options, way=SYNC, chosen=())
             self.all_is_as_the_oracle_says()

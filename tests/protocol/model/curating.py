@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
 from cloudckpt import Retention
-from tests.protocol.model.frame import TAGS, ats, fates, metadata, picks, rules, ways, which_of
+from tests.protocol.model.frame import SYNC, TAGS, ats, fates, metadata, picks, rules, ways, which_of
 from tests.protocol.model.working import WorkingRules
 from tests.protocol.oracle import Fate, Fates, Hold
 
@@ -98,6 +98,13 @@ class CuratingRules(WorkingRules):
         )
         if told is not None:
             self.same_info(held.run.id, *told)
+
+    @rule(at=ats, tag=st.integers(0, 1))
+    def find_one_of_two_with_a_tag(self, at: int, tag: int) -> None:
+        for back in (-2, -1):
+            self.tag(at, TAGS[tag], ("kept", back), SYNC, ())
+            self.all_is_as_the_oracle_says()
+        self.find(at, ("tag", tag), SYNC)
 
     @rule(at=ats, tag=st.sampled_from(TAGS), pick=picks, way=ways, chosen=fates)
     def untag(self, at: int, tag: str, pick: tuple[str, int], way: str, chosen: tuple[Fate, ...]) -> None:
