@@ -299,7 +299,7 @@ class WorkingRules(Laws):
             return [asked[made.index(one)].wait() for one in durable]
 
         def oracle(fates: Fates) -> list[Saved]:
-            new = [held.oracle.save(one, fates) for one in durable]
+            new = [held.oracle.save_behind(one, fates) for one in durable]
             if end == "load":
                 held.oracle.load({})
             return new

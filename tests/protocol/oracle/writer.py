@@ -46,6 +46,7 @@ class Writer:
         self.epoch: int | None = None
         self.base: Life | None = None
         self.conflict: str | None = None
+        self.stopped: str | None = None
         self.doubts: set[int] = set()
 
     @property
@@ -123,6 +124,17 @@ class Writer:
             return also(self._thinned(base.with_saved(new, status))), new
 
         return self.commit(make, fates, commit=commit, expect=expect)
+
+    def save_behind(self, saved: Saved, fates: Fates) -> Saved:
+        """Save aside; one that has lost the run there says so from then on, whatever became of the run."""
+        if self.stopped is not None:
+            raise Refused(self.stopped)
+        try:
+            return self.save(saved, fates)
+        except Refused as refusal:
+            if refusal.names[0] in ("FencedError", "RunDeletedError"):
+                self.stopped = refusal.names[0]
+            raise
 
     def load(self, which: Mapping[str, Any]) -> Saved | None:
         """Load; the store is asked, and one that was overtaken learns of it."""
@@ -208,6 +220,8 @@ class Writer:
             landed = self.world.write(self.run, base, new, fates.next())
             self.doubts.discard(commit)
             stands = self.life
+            if not landed and made is None and stands.epoch == new.epoch and stands.lease == new.lease:
+                landed = True  # somebody else has let it go just so
             if not landed:
                 self._check_ours(stands)
                 if not set(stands.commits[base.seq :]) <= self.doubts:
