@@ -332,15 +332,8 @@ class RunWriter(Holding):
             base = claimed or await self._pointer.read()
             if base is None:
                 rules = settled(None, self._rules, await self._prepare())
-                new = Manifest(
-                    self._run,
-                    0,
-                    self._effects.new_id(),
-                    1,
-                    self._writer,
-                    retention=rules,
-                    lease=self._terms.first(),
-                )
+                nonce, lease = self._effects.new_id(), self._terms.first()
+                new = Manifest(self._run, 0, nonce, 1, self._writer, retention=rules, lease=lease)
                 self._check_expected(Base(new, ""), expect)
             elif base.manifest.status == "deleted":
                 raise RunDeletedError("the run was deleted; use another run id", run=self._run)
