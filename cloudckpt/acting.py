@@ -265,7 +265,9 @@ class Acting:
     # ---- the steps of one
 
     async def _found(self, call: _Call) -> Happened | InFlight | None:
-        manifest = await self._claimed().become()
+        return await self._claimed().reading(lambda manifest: self._found_in(manifest, call))
+
+    async def _found_in(self, manifest: Manifest, call: _Call) -> Happened | InFlight | None:
         action = await self._action(manifest, call.key)
         if action is None:
             return None

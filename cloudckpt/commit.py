@@ -281,6 +281,7 @@ class RunWriter(Holding):
     def _check(self, base: Base) -> None:
         manifest = base.manifest
         if manifest.status == "deleted":
+            self._base = None
             self.fenced = RunDeletedError("the run was deleted; save under another run id", run=self._run)
             raise self.fenced
         if manifest.epoch != self._epoch:

@@ -15,13 +15,14 @@ from typing import TypeVar
 
 from cloudckpt.drafts import Made, Renewed
 from cloudckpt.effects import Effects
-from cloudckpt.errors import ConflictError, FencedError, RunDeletedError, StorageError
+from cloudckpt.errors import ConflictError, CorruptCheckpointError, FencedError, RunDeletedError, StorageError
 from cloudckpt.folding import Folding
 from cloudckpt.leases import Terms
 from cloudckpt.model import Manifest
 from cloudckpt.pointer import Base, Pointer
 
 M = TypeVar("M", bound="Made")
+T = TypeVar("T")
 
 
 class Holding:
@@ -99,6 +100,22 @@ class Holding:
                     self._base = newer  # a tag, or a collector's fence
                     self._folding.forget()
 
+    async def reading(self, read: Callable[[Manifest], Awaitable[T]]) -> T:
+        """Return what `read` makes of the run as its writer knows it, which it becomes for that.
+
+        What the manifest refers to may be gone when somebody else has deleted the run or taken it
+        over: that is said then, and not that something is missing.
+        """
+        known = await self.become()
+        try:
+            return await read(known)
+        except CorruptCheckpointError:
+            await self.look()
+            newer = await self.become()
+            if newer.nonce == known.nonce:
+                raise
+            return await read(newer)
+
     def _leased(self, made: M) -> M:
         """Return what is committed, with the lease that goes with it."""
         lease = self._terms.next(made.manifest)
@@ -112,4 +129,8 @@ class Holding:
         raise NotImplementedError
 
     def _check(self, base: Base) -> None:
+        raise NotImplementedError
+
+    async def become(self, *, expect: int | None = None) -> Manifest:
+        """Become the run's writer, see `RunWriter`."""
         raise NotImplementedError

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import Callable
 from typing import Any
 
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
 from cloudckpt.acting import Happened
+from cloudckpt.errors import CloudckptError
 from tests.protocol.model import surface
-from tests.protocol.model.frame import ASYNC, IDS, SYNC, Boom, Held, ats, fates, forms, plain, ways
+from tests.protocol.model.frame import ASYNC, IDS, SYNC, Boom, Held, ats, fates, forms, outcome, plain, ways
 from tests.protocol.model.working import WorkingRules
-from tests.protocol.oracle import Act, Fate, Fates
+from tests.protocol.oracle import Act, Fate, Fates, Refused
 
 PROMPTS = ("go?", "stop?")
 SCHEMAS = (None, [1, 2], bool)
@@ -98,8 +101,8 @@ class ActingRules(WorkingRules):
             step = held.run.step(key=key, **options)(fn)
             return asyncio.run(step(arg)) if way == ASYNC else step(arg)
 
-        told = self.both(
-            held.opened,
+        told = self.both_or_overtaken(
+            held,
             chosen,
             lambda fates: held.oracle.once(
                 key,
@@ -115,6 +118,29 @@ class ActingRules(WorkingRules):
         if told is not None:
             assert told[0] == told[1]
         self.figures["actions done"] += bool(done)
+
+    def both_or_overtaken(
+        self, held: Held, chosen: tuple[Fate, ...], oracle: Callable[[Fates], Any], call: Callable[[], Any]
+    ) -> tuple[Any, Any] | None:
+        """As `both`; whoever was overtaken, and does not know it yet, may learn it from what it reads."""
+        told, life = None, held.oracle.world.get(held.run.id)
+        if life is None or held.oracle.view is None or not (life.deleted or life.epoch != held.oracle.epoch):
+            return self.both(held.opened, chosen, oracle, call)
+        held.opened.machine.arm()
+        self.sound = False
+        wanted, refusal = outcome(lambda: oracle(Fates()))
+        try:
+            told = call(), wanted
+            assert refusal is None
+        except (CloudckptError, Boom) as error:
+            name = type(error).__name__
+            if refusal is None or name not in getattr(refusal, "names", ("Boom",)):
+                if name != ("RunDeletedError" if life.deleted else "FencedError"):
+                    raise
+                with contextlib.suppress(Refused):
+                    held.oracle._check_ours(life)
+        self.sound = True
+        return told
 
     @rule(at=ats, times=st.integers(2, 5))
     def act_on_and_on(self, at: int, times: int) -> None:
@@ -259,6 +285,8 @@ class ActingRules(WorkingRules):
         def oracle(fates: Fates) -> Any:
             return self.seen(held.oracle.wait_for(child, fates))
 
-        told = self.both(held.opened, chosen, oracle, lambda: self.call(way, held.run, "wait_for", child))
+        told = self.both_or_overtaken(
+            held, chosen, oracle, lambda: self.call(way, held.run, "wait_for", child)
+        )
         if told is not None:
             assert plain(told[0]) == told[1]

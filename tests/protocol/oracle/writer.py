@@ -238,7 +238,7 @@ class Writer:
 
     def _check_ours(self, life: Life) -> None:
         if life.deleted:
-            self._lost = "RunDeletedError"
+            self.base, self._lost = None, "RunDeletedError"
         elif life.epoch != self.epoch:
             self.base, self.conflict, self._lost = None, "FencedError", "FencedError"
         else:
