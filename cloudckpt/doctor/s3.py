@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -18,6 +19,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from cloudckpt import keys
 from cloudckpt.doctor.s3_lifecycle import ARCHIVES, ends_old_pointers, lifecycle_finding
+from cloudckpt.doctor.s3_policy import policy_finding, public_access_finding
 from cloudckpt.errors import CloudckptError, PermissionDeniedError, UnsupportedStoreError
 from cloudckpt.storage.answers import AbsentError
 from cloudckpt.storage.findings import Finding, Samples, fault, not_looked_at, ok, unknown, warning
@@ -53,12 +55,14 @@ async def inspect_bucket(engine: S3Requests, samples: Samples) -> list[Finding]:
         samples: What the doctor has just written.
     """
     client = await engine.client()
-    root = engine.url.removeprefix("s3://").partition("/")[2]
+    bucket, _, root = engine.url.removeprefix("s3://").partition("/")
     root = f"{root}/" if root else ""
     versioning = await _ask(engine, "get_bucket_versioning", "s3:GetBucketVersioning")
     rules = await _ask(engine, "get_bucket_lifecycle_configuration", "s3:GetLifecycleConfiguration")
     locked = await _ask(engine, "get_object_lock_configuration", "s3:GetBucketObjectLockConfiguration")
     encryption = await _ask(engine, "get_bucket_encryption", "s3:GetEncryptionConfiguration")
+    block = await _ask(engine, "get_public_access_block", "s3:GetBucketPublicAccessBlock")
+    policy = await _ask(engine, "get_bucket_policy", "s3:GetBucketPolicy")
     pointer = await _ask(engine, "head_object", "s3:GetObject", samples.pointer)
     payload = await _ask(engine, "head_object", "s3:GetObject", samples.payload)
     return [
@@ -68,6 +72,8 @@ async def inspect_bucket(engine: S3Requests, samples: Samples) -> list[Finding]:
         _lifecycle(rules, root, engine.options),
         _object_lock(locked),
         _encryption(encryption, pointer),
+        _public_access(block),
+        _policy(policy, bucket, root, amazon=is_amazons(client.meta.endpoint_url)),
         _storage_class(pointer, payload),
         _checksums(client, written=samples.pointer is not None),
     ]
@@ -261,6 +267,18 @@ def _encryption(encryption: _Answer, pointer: _Answer) -> Finding:
         "the store does not say that it encrypts what is written",
         "set a default encryption for the bucket, or pass s3_additional_kwargs={'ServerSideEncryption': ...}",
     )
+
+
+def _public_access(block: _Answer) -> Finding:
+    if isinstance(block, _Untold):
+        return block.finding("public-access")
+    return public_access_finding(block.get("PublicAccessBlockConfiguration", {}))
+
+
+def _policy(policy: _Answer, bucket: str, root: str, *, amazon: bool) -> Finding:
+    if isinstance(policy, _Untold):
+        return policy.finding("bucket-policy")
+    return policy_finding(json.loads(policy.get("Policy", "{}")), bucket, root, amazon=amazon)
 
 
 def _storage_class(pointer: _Answer, payload: _Answer) -> Finding:

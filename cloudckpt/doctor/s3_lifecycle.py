@@ -43,7 +43,9 @@ def lifecycle_finding(rules: Sequence[Rule], root: str, tags: Iterable[tuple[str
         do = "nothing, if runs that rest so long may need a restore before they are loaded"
         return warning("lifecycle", found, do, rules=cold)
     found = f"{len(rules)} rules, none of which takes away what this store keeps" if rules else "no rules"
-    return ok("lifecycle", found)
+    aborts = any(_aborts(rule) and (root + keys.OBJECTS).startswith(_prefix(rule)) for rule in mine)
+    found = f"{found}; incomplete uploads are aborted" if aborts else found
+    return ok("lifecycle", found, aborts_uploads=aborts)
 
 
 def ends_old_pointers(rules: Sequence[Rule], root: str) -> bool:
@@ -101,3 +103,7 @@ def _expires(rule: Rule) -> bool:
 
 def _archives(rule: Rule) -> bool:
     return any(to.get("StorageClass") in ARCHIVES for to in rule.get("Transitions") or ())
+
+
+def _aborts(rule: Rule) -> bool:
+    return "DaysAfterInitiation" in (rule.get("AbortIncompleteMultipartUpload") or {})

@@ -116,3 +116,24 @@ def test_old_pointers_end_where_a_rule_covers_all_of_them(where: Any, ends: bool
 def test_a_store_at_the_root_of_its_bucket_has_areas_too() -> None:
     assert lifecycle_finding([rule("objects/", DAYS)], "", []).level is Level.FAULT
     assert lifecycle_finding([rule("logs/", DAYS)], "", []).level is Level.OK
+
+
+@pytest.mark.parametrize(
+    ("where", "more", "aborts"),
+    [
+        ("", {}, True),
+        ("agents/", {}, True),
+        ("agents/objects/", {}, True),
+        ("agents/objects/x/", {}, False),
+        ("logs/", {}, False),
+        ("", {"Status": "Disabled"}, False),
+    ],
+)
+def test_a_rule_that_aborts_uploads_is_told_where_it_reaches_objects(
+    where: str, more: dict[str, Any], aborts: bool
+) -> None:
+    finding = lifecycle_finding(
+        [rule(where, {"AbortIncompleteMultipartUpload": {"DaysAfterInitiation": 7}}, **more)], ROOT, []
+    )
+    assert (finding.level, finding.facts["aborts_uploads"]) == (Level.OK, aborts)
+    assert finding.found.endswith("; incomplete uploads are aborted") is aborts
