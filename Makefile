@@ -6,13 +6,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
 
-.PHONY: help demo test lint teeth soak gauntlet bench clean
+.PHONY: help demo test lint teeth terraform soak gauntlet bench clean
 
 help:
 	@echo "make demo    an agent is killed in mid-run, many times, and resumed (ARGS='s3://... --kills 20')"
 	@echo "make test    linters, types, and all tests, on every server that can be started here"
 	@echo "make lint    linters and types only"
 	@echo "make teeth   wrong variants of the product, each caught by a test"
+	@echo "make terraform  the modules of terraform/: their form, plans and policies, and AWS's applied to a server here"
 	@echo "make soak    the random parts of the tests, for long (ARGS='histories --seconds 3600 --seed 7')"
 	@echo "make gauntlet  agents killed at random and at every storage call, over a thousand times (ARGS='plain --kills 50')"
 	@echo "make bench   ratios of time, requests and bytes (ARGS='wire file')"
@@ -48,6 +49,10 @@ test: lint
 # Each wrong variant of the protocol, the engines and the retention, by the test that catches it.
 teeth: $(VENV)/.dev
 	$(BIN)/python -m pytest -v tests/broken tests/conformance/test_teeth.py $(ARGS)
+
+# Needs terraform or tofu, and a folder with the AWS provider: CLOUDCKPT_TF_PLUGIN_DIR, or a usual place.
+terraform: $(VENV)/.dev
+	$(BIN)/python -m pytest -v tests/terraform $(ARGS)
 
 soak: $(VENV)/.dev
 	$(BIN)/python -m tests.soak $(ARGS)

@@ -1,4 +1,4 @@
-"""Programs that no Python package carries: made once by another toolchain, into a cache folder.
+"""What the tests' own environment can't hold: made once by another toolchain, into a cache folder.
 
 Owns: `~/.cache/cloudckpt-tests` (below XDG_CACHE_HOME where that is set).
 Invariant: what stands there under its name is whole, since it is made aside and
@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -71,8 +72,63 @@ def npm_install(package: str, target: Path, say: Callable[[str], None]) -> None:
     )
 
 
+def uv_install(package: str, target: Path, say: Callable[[str], None]) -> None:
+    """Install a Python package whose needs disagree with the tests' own, into a folder for PYTHONPATH.
+
+    Args:
+        package: Its name, with a version.
+        target: The folder.
+        say: Told before and after.
+
+    Raises:
+        Unavailable: There is no uv here, or it failed.
+    """
+    install = [_tool("uv"), "pip", "install", "--quiet", "--python", sys.executable]
+    _make(
+        package,
+        target,
+        lambda aside: [*install, "--target", str(aside), package],
+        lambda aside: {},
+        lambda aside: aside,
+        say,
+    )
+
+
+def wheels(packages: Sequence[str], target: Path, say: Callable[[str], None]) -> None:
+    """Get the wheels of Python packages, to be read and not installed.
+
+    Args:
+        packages: Their names, with a version each.
+        target: The folder that gets the files.
+        say: Told before and after.
+
+    Raises:
+        Unavailable: There is no uv here, or it failed.
+    """
+    download = [
+        _tool("uv"),
+        "tool",
+        "run",
+        "pip",
+        "download",
+        "--quiet",
+        "--no-deps",
+        "--only-binary",
+        ":all:",
+    ]
+    _make(
+        " ".join(packages),
+        target,
+        lambda aside: [*download, "--dest", str(aside), *packages],
+        lambda aside: {},
+        lambda aside: aside,
+        say,
+    )
+
+
 def _tool(name: str) -> str:
-    found = shutil.which(name)
+    beside = Path(sys.executable).parent  # uv is in the tests' environment, which PATH may not name
+    found = shutil.which(name) or shutil.which(name, path=str(beside))
     if found is None:
         raise Unavailable(f"no program '{name}' on PATH to get it with")
     return found

@@ -1,0 +1,1 @@
+"""The Terraform modules: as Terraform reads them, and as policies decide."""
