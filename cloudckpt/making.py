@@ -85,11 +85,12 @@ class Maker:
             status=draft.status or status_of("running", new.actions),
             max_steps=manifest.max_steps if draft.max_steps is None else draft.max_steps,
         )
+        kept = new.keys()  # also by what moves to a page now: a rollback refers to another's objects
         new, fold = await self._folding.fold(new)
         wanted = new.keys()
-        dropped = {k: n for gone in plan.dropped for k, n in owned(gone).items() if k not in wanted}
+        dropped = {k: n for gone in plan.dropped for k, n in owned(gone).items() if k not in kept}
         if fold is not None:
-            dropped |= {k: n for k, n in fold.dropped.items() if k not in wanted}
+            dropped |= {k: n for k, n in fold.dropped.items() if k not in kept}
         inline = {k: v for k, v in manifest.inline.items() if k in wanted and not self._objects.exists(k)}
         return Next(replace(new, inline=inline | riding), entry, next(iter(riding), None), dropped)
 
