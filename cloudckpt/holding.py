@@ -42,6 +42,7 @@ class Holding:
     _gives_back: bool  # whether it took a run of workers' without a lease of its own
     _lock: AbstractAsyncContextManager[None]
     _base: Base | None
+    _conflict: ConflictError | None
     _epoch: int | None
     _pointer: Pointer
     _folding: Folding
@@ -110,11 +111,14 @@ class Holding:
         try:
             return await read(known)
         except CorruptCheckpointError:
-            await self.look()
-            newer = await self.become()
-            if newer.nonce == known.nonce:
+            if self._conflict is not None:  # what it knows is another writer's since
+                raise self._conflict from None
+            seen = await self._pointer.read_existing()
+            async with self._lock:
+                self._check(seen)
+            if seen.manifest.nonce == known.nonce:
                 raise
-            return await read(newer)
+            return await read(seen.manifest)
 
     def _leased(self, made: M) -> M:
         """Return what is committed, with the lease that goes with it."""

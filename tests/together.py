@@ -21,7 +21,7 @@ from typing import Any
 from tests.servers.base import ROOT, Unavailable
 from tests.servers.registry import PREPARES
 
-WAITING = ("conformance", "docs", "e2e")
+WAITING = ("conformance", "docs", "e2e", "terraform")
 """Folders of the tests that wait for servers; the others are the second half."""
 
 EARLY = {"tests/protocol": ("tests/protocol/test_cancelled_saves.py",)}
