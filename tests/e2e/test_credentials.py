@@ -218,7 +218,7 @@ def test_credentials_that_have_ended_are_told_and_nothing_is_lost(
             options["token"] = Credentials("bare")
         for good in range(1 if state is SMALL_THEN_LARGE[0] else 2):
             with cloudckpt.open(
-                f"{server.url}/{place}", storage_options=options, engine=engine, timeout=2.0
+                f"{server.url}/{place}", storage_options=options, engine=engine, timeout=20.0
             ) as store:
                 run = store.run("r")
                 run.save({"n": good})
