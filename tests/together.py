@@ -24,8 +24,8 @@ from tests.servers.registry import PREPARES
 WAITING = ("conformance", "docs", "e2e", "terraform")
 """Folders of the tests that wait for servers; the others are the second half."""
 
-EARLY = {"tests/protocol": ("tests/protocol/test_cancelled_saves.py",)}
-"""By folder, tests that come first: they look at all that is alive in their process."""
+ALONE = {"tests/protocol": ("tests/protocol/test_cancelled_saves.py",)}
+"""By folder, tests with a process of their own: they look at all that is alive in it."""
 
 NO_TESTS = 5
 """What pytest ends with when none were selected, as by ``-k``."""
@@ -39,6 +39,12 @@ def halves() -> tuple[list[str], list[str]]:
     return [f"tests/{name}" for name in waiting], [f"tests/{name}" for name in folders if name not in waiting]
 
 
+def runs(folder: str) -> list[list[str]]:
+    """Return what each process of a folder is to run."""
+    alone = ALONE.get(folder, ())
+    return [*([one] for one in alone), [folder, *(f"--ignore={one}" for one in alone)]]
+
+
 def main(arguments: list[str]) -> int:
     """Run them; return the exit code."""
     command = [sys.executable, "-m", "pytest", *arguments]
@@ -50,7 +56,7 @@ def main(arguments: list[str]) -> int:
     first, second = halves()
     with tempfile.TemporaryFile() as held, ThreadPoolExecutor(1) as beside:
         # A process for each folder: none is full of what another's tests left behind.
-        later = [[*command, *EARLY.get(folder, ()), folder] for folder in second]
+        later = [[*command, *which] for folder in second for which in runs(folder)]
         others = beside.submit(lambda: [_run(one, stdout=held, stderr=subprocess.STDOUT) for one in later])
         codes = {_run([*command, *first]), *others.result()}
         held.seek(0)
