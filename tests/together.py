@@ -16,7 +16,7 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from tests.servers.base import ROOT, Unavailable
 from tests.servers.registry import PREPARES
@@ -26,6 +26,9 @@ WAITING = ("conformance", "docs", "e2e", "terraform")
 
 ALONE = {"tests/protocol": ("tests/protocol/test_cancelled_saves.py",)}
 """By folder, tests with a process of their own: they look at all that is alive in it."""
+
+INTERRUPTED = 2
+"""What pytest ends with after Ctrl-C: what would come next is not begun."""
 
 NO_TESTS = 5
 """What pytest ends with when none were selected, as by ``-k``."""
@@ -57,13 +60,27 @@ def main(arguments: list[str]) -> int:
     with tempfile.TemporaryFile() as held, ThreadPoolExecutor(1) as beside:
         # A process for each folder: none is full of what another's tests left behind.
         later = [[*command, *which] for folder in second for which in runs(folder)]
-        others = beside.submit(lambda: [_run(one, stdout=held, stderr=subprocess.STDOUT) for one in later])
+        others = beside.submit(_in_turn, later, held)
         codes = {_run([*command, *first]), *others.result()}
         held.seek(0)
         sys.stdout.flush()
         sys.stdout.buffer.write(held.read())
         sys.stdout.flush()
-    return max(codes - {NO_TESTS}, default=NO_TESTS)
+    return worst(codes)
+
+
+def worst(codes: set[int]) -> int:
+    """Return what to end with; a process that a signal ended has a code below 0, and has failed."""
+    return max((abs(code) for code in codes - {NO_TESTS}), default=NO_TESTS)
+
+
+def _in_turn(commands: list[list[str]], output: IO[bytes]) -> list[int]:
+    codes: list[int] = []
+    for command in commands:
+        codes.append(_run(command, stdout=output, stderr=subprocess.STDOUT))
+        if codes[-1] == INTERRUPTED:
+            break
+    return codes
 
 
 def _run(command: list[str], **options: Any) -> int:
