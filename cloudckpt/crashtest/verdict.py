@@ -12,7 +12,7 @@ from __future__ import annotations
 import bisect
 import itertools
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -89,11 +89,13 @@ class Track:
             two undisturbed lives differ.
         steps: The steps in order; None where they don't rise.
         exact: Whether the undisturbed lives saved at the same steps.
+        again: Digests that they committed twice in a row, such as with `save` and then `finish`.
     """
 
     digests: Mapping[int, str | None]
     steps: tuple[int, ...] | None
     exact: bool
+    again: frozenset[str] = frozenset()
 
     def places(self, saved: Sequence[Saved]) -> list[int | None]:
         """Return the place of each state in the undisturbed order: how many were saved up to it."""
@@ -145,6 +147,8 @@ def by_run(saved: Sequence[Saved]) -> dict[str, list[Saved]]:
 
 
 def _track(saved: Sequence[Saved], other: Sequence[Saved]) -> Track:
+    again = frozenset(one.digest for one, then in itertools.pairwise(saved) if one.digest == then.digest)
+    saved, other = _apart(saved, again), _apart(other, again)
     steps = [one.step for one in saved]
     rising = tuple(step for step in steps if step is not None)
     if len(rising) == len(steps) and all(a < b for a, b in itertools.pairwise(rising)):
@@ -153,11 +157,21 @@ def _track(saved: Sequence[Saved], other: Sequence[Saved]) -> Track:
             step: one.digest if there.get(step) == one.digest else None
             for step, one in zip(rising, saved, strict=True)
         }
-        return Track(digests, rising, exact=[one.step for one in other] == steps)
+        return Track(digests, rising, exact=[one.step for one in other] == steps, again=again)
     same = [one.digest for one in saved] == [one.digest for one in other]
     once = Counter(one.digest for one in saved)
     found = {place: one.digest if same and once[one.digest] == 1 else None for place, one in enumerate(saved)}
-    return Track(found, None, exact=same)
+    return Track(found, None, exact=same, again=again)
+
+
+def _apart(saved: Iterable[Saved], again: frozenset[str], before: str | None = None) -> list[Saved]:
+    """Return states without those that only commit the one before them again."""
+    found = []
+    for one in saved:
+        if one.digest != before or one.digest not in again:
+            found.append(one)
+        before = one.digest
+    return found
 
 
 def kills_of(base: Baseline, life: Life) -> list[Kill]:
@@ -187,11 +201,20 @@ def _jumps(base: Baseline, stays: Sequence[Stay], n: int) -> Iterator[tuple[str,
     before = by_run([saved for stay in stays[: n + 1] for saved in stay.saved])
     after = by_run(stays[n + 1].saved) if n + 1 < len(stays) else {}
     for run, track in base.tracks.items():
-        if run in after:
-            places = [place for place in track.places(before.get(run, [])) if place is not None]
-            first = track.places(after[run])[0]
+        done = before.get(run, [])
+        went_on = _apart(after.get(run, []), track.again, done[-1].digest if done else None)
+        if went_on:
+            newest = max((place for place in track.places(done) if place is not None), default=0)
+            first = track.places(went_on)[0]
             if first is not None:
-                yield run, max(places, default=0), first
+                yield run, newest, max(first, newest + 1) if _goes_on(track, done, went_on[0]) else first
+
+
+def _goes_on(track: Track, done: Sequence[Saved], first: Saved) -> bool:
+    """Whether a step is after all that were saved; one may lie between two that undisturbed lives saved."""
+    if track.steps is None or first.step is None:
+        return False
+    return first.step > max((one.step for one in done if one.step is not None), default=first.step)
 
 
 def _redone(base: Baseline, stays: Sequence[Stay], n: int) -> int:

@@ -208,6 +208,28 @@ def test_what_differs_without_any_kill_is_not_compared() -> None:
     assert [each.kind for each in judge(base, life, "four", redo=1, doubled=False)] == ["state"]
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "redone"),
+    [("1 4", "5 9", 1), ("1 4", "6 9", 1), ("1 4 6", "5 9", 2), ("1 4 9", "", 0)],
+)
+def test_a_step_that_undisturbed_lives_did_not_save_is_not_done_again(
+    before: str, after: str, redone: int
+) -> None:
+    """Saves that are made behind an agent give way to newer ones: no two lives save the same steps."""
+    base = baseline(Life(0, "one", (stay("1 4 9"),), ()), Life(1, "two", (stay("1 3 8 9"),), ()), "nine")
+    life = Life(2, "three", (stay(before, **KILLED), stay(after)), ())
+    assert [kill.redone for kill in kills_of(base, life)] == [redone]
+
+
+def test_a_state_that_is_committed_again_at_the_end_is_one_state() -> None:
+    """`save(state)` and then `finish(state)` are two checkpoints of one step."""
+    ended = Life(0, "one", (stay("1 2 2"),), ())
+    base = baseline(ended, ended, "two")
+    assert base.tracks["run"].steps == (1, 2)
+    after_the_save = Life(2, "three", (stay("1 2", **KILLED), stay("2")), ())
+    assert [kill.redone for kill in kills_of(base, after_the_save)] == [0]
+
+
 def test_states_without_a_step_are_known_by_their_bytes() -> None:
     def bare(life: Life) -> Life:
         bared = [

@@ -23,7 +23,7 @@ from tests.servers.base import Unavailable
 from tests.servers.minio import prepare
 from tests.servers.registry import Servers
 
-AGENTS = ("plain", "plain_async", "once_heavy", "approvals")
+AGENTS = ("plain", "plain_async", "background", "once_heavy", "approvals")
 
 
 def main() -> int:
