@@ -3,7 +3,7 @@
 Owns: how a manifest is changed by somebody who is not its writer. Invariants: no
 checkpoint is added or changed by it, so a writer that is at work fails its next
 conditional write, finds that nothing was committed on top, and goes on by itself;
-what a landed change dropped is deleted after it. It does not know what is changed.
+what a landed change dropped is deleted before it returns. It does not know what is changed.
 """
 
 from __future__ import annotations
@@ -124,7 +124,9 @@ class Access:
             new = replace(wanted.manifest, nonce=self.effects.new_id(), copied=None)
             seen, landed = await self.pointer.swap(base, new, _has(new.nonce))
             if landed:
-                self.sweeper.doom(wanted.dropped)
+                if wanted.dropped:  # now: what waits would go from under a copy that refers to it again
+                    self.sweeper.doom(wanted.dropped)
+                    await self.sweeper.settle()
                 return seen, True
             if not await retries.pause():
                 raise ConflictError("the run is being written to all the time; try again later", run=self.run)

@@ -59,14 +59,14 @@ class CopyPlan:
     Attributes:
         manifest: The point of the source that is copied.
         base: What stands at the destination, or None.
-        objects: How many objects belong to the run.
+        objects: What belongs to the run, with the bytes of each.
         missing: Those that the destination lacks, with their bytes.
         changed: Whether there is anything to do.
     """
 
     manifest: Manifest
     base: Base | None
-    objects: int
+    objects: Mapping[str, int]
     missing: Mapping[str, int]
     changed: bool
 
@@ -102,10 +102,11 @@ def copy_run(
     for _ in range(TRIES):
         plan = plan_copy(source, run_id, to)
         if dry_run or not plan.changed:
-            return _copied(plan, sum(plan.missing.values()))
+            return _copied(plan, len(plan.missing), sum(plan.missing.values()))
         sent = _act(source, to, plan, progress or _unheard)
         if sent is not None:
-            return _copied(plan, sent)
+            again, more = _again(source, to, plan, progress or _unheard)
+            return _copied(plan, len(plan.missing) + again, sent + more)
     raise ConflictError("the run changes faster than it can be copied; try again later", run=run_id)
 
 
@@ -122,20 +123,25 @@ def plan_copy(source: Core, run_id: str, to: Core) -> CopyPlan:
         _check_copy(source, manifest, base.manifest)
         _check_said(source, to, manifest, base.manifest)
         if as_copy(manifest, source, base.manifest.nonce) == base.manifest:
-            return CopyPlan(manifest, base, len(wanted), {}, changed=False)
-    have = to.call(objects_of(there.storage, run_id))
-    missing = [key for key in wanted if key not in have and key not in manifest.inline]
-    # Several checkpoints may refer to one object, as after a rollback: the listing says how large it is.
-    sizes = source.call(objects_of(here.storage, run_id)) if missing else {}
-    lacking = {key: sizes.get(key, wanted[key]) for key in missing}
+            return CopyPlan(manifest, base, wanted, {}, changed=False)
+    lacking = _lacking(source, to, manifest, wanted)
     # One document under two names is one store: a copy onto itself.
     same = base is not None and base.manifest.nonce == manifest.nonce and not lacking
-    return CopyPlan(manifest, base, len(wanted), lacking, changed=not same)
+    return CopyPlan(manifest, base, wanted, lacking, changed=not same)
 
 
-def _copied(plan: CopyPlan, sent: int) -> Copied:
+def _lacking(source: Core, to: Core, manifest: Manifest, wanted: Mapping[str, int]) -> dict[str, int]:
+    """Return what the destination has not of the objects of a run, with their bytes."""
+    have = to.call(objects_of(to.storage, manifest.run))
+    missing = [key for key in wanted if key not in have and key not in manifest.inline]
+    # Several checkpoints may refer to one object, as after a rollback: the listing says how large it is.
+    sizes = source.call(objects_of(source.storage, manifest.run)) if missing else {}
+    return {key: sizes.get(key, wanted[key]) for key in missing}
+
+
+def _copied(plan: CopyPlan, sent: int, total: int) -> Copied:
     manifest = plan.manifest
-    return Copied(manifest.run, manifest.seq, plan.objects, len(plan.missing), sent, plan.changed)
+    return Copied(manifest.run, manifest.seq, len(plan.objects), sent, total, plan.changed)
 
 
 def _unheard(_: int) -> None:
@@ -158,6 +164,18 @@ def _act(source: Core, to: Core, plan: CopyPlan, progress: Callable[[int], None]
     pointer = to.access(manifest.run).pointer
     _, landed = to.call(pointer.swap(base, new, lambda m: m.nonce == new.nonce))
     return sent if landed else None
+
+
+def _again(source: Core, to: Core, plan: CopyPlan, progress: Callable[[int], None]) -> tuple[int, int]:
+    """Send what is gone from the destination since it was looked at; return how many, and their bytes.
+
+    An earlier copy that broke off left objects that nothing referred to, and a collector may have
+    listed them before this copy did refer to them: it deletes them all the same.
+    """
+    if plan.base is None:  # of a run without a manifest nothing is collected
+        return 0, 0
+    gone = _lacking(source, to, plan.manifest, plan.objects)
+    return len(gone), _send(source, to, plan.manifest.run, gone, progress)
 
 
 def as_copy(manifest: Manifest, source: Core, nonce: str) -> Manifest:

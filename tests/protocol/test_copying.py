@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from cloudckpt import copying
+from cloudckpt import copying, sweep
 from cloudckpt.errors import (
     ConflictError,
     CorruptCheckpointError,
     HeldError,
+    PermissionDeniedError,
     RunDeletedError,
     RunNotFoundError,
     WaitingError,
 )
-from cloudckpt.pointer import read_base
+from cloudckpt.pages import every_key
+from cloudckpt.pointer import Pointer, read_base
 from cloudckpt.retention import Retention
 from cloudckpt.storage.memory import MemoryStorage
 from cloudckpt.store import Store
@@ -233,6 +236,73 @@ def test_a_run_at_work_is_copied_at_one_point(pair: Pair, monkeypatch: pytest.Mo
     assert all(copy.load(seq=one.seq) == state_of(one.seq) for one in copy.history())
     store.copy(RUN, pair.to)
     assert pair.same()
+
+
+def all_loads(pair: Pair) -> bool:
+    copy = Store(lambda: pair.there).run(RUN)
+    return all(copy.load(seq=one.seq) == state_of(one.seq) for one in copy.history())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda store: store.run(RUN).retain(Retention(keep_last=2)),
+        lambda store: store.run(RUN).tag("odd", seq=3),
+        lambda store: store.run(RUN).annotate({"odd": 1}, seq=TAGGED),
+    ],
+    ids=["retain", "tag", "annotate"],
+)
+def test_a_copy_refers_to_nothing_that_somebody_is_about_to_delete(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch, change: Callable[[Store], Any]
+) -> None:
+    """An operator of the destination drops objects, which the next copy finds there and refers to again."""
+    pair.world.store.copy(RUN, pair.to)
+    monkeypatch.setattr(sweep, "SWEEP_KEYS", 1000)
+    with Store(lambda: pair.there) as operator:
+        change(operator)
+        assert pair.world.store.copy(RUN, Store(lambda: pair.there)).changed
+    assert all_loads(pair)
+
+
+def test_what_a_collector_takes_from_a_copy_is_sent_again(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A copy broke off; a collector of the destination listed what it had sent, and deletes it late."""
+    store = pair.world.store
+    store.copy(RUN, pair.to)
+    with store.run(RUN) as run:
+        for step in range(SAVES + 1, SAVES + 9):
+            save(pair.world, run, step)
+    right = copying._act
+    with monkeypatch.context() as patch:
+        patch.setattr(Pointer, "swap", refused)
+        with pytest.raises(PermissionDeniedError):
+            store.copy(RUN, pair.to)
+    listed = by_hand(every_object(pair.there))
+
+    def act(*arguments: Any) -> Any:
+        sent = right(*arguments)
+        used = by_hand(every_key(access.pages, by_hand(access.base()).manifest))
+        doomed.extend(key for key in listed if key in used and key not in before)
+        by_hand(pair.there.delete(doomed))
+        return sent
+
+    doomed: list[str] = []
+    access = pair.to._core.access(RUN)
+    before = by_hand(every_key(access.pages, by_hand(access.base()).manifest))
+    monkeypatch.setattr(copying, "_act", act)
+    copied = store.copy(RUN, pair.to)
+    assert len(doomed) > 4
+    assert copied.sent >= len(doomed)
+    assert all_loads(pair)
+
+
+async def refused(*_: Any) -> Any:
+    raise PermissionDeniedError("the test's")
+
+
+async def every_object(storage: MemoryStorage) -> list[str]:
+    return [row.key for row in (await storage.list("objects/")).rows]
 
 
 @pytest.mark.parametrize("side", ["source", "destination"])
