@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import cloudckpt
-from cloudckpt.errors import CorruptCheckpointError, RunDeletedError
+from cloudckpt.errors import CorruptCheckpointError, FencedError, RunDeletedError
 from cloudckpt.run import Run
 from cloudckpt.store import Store
 
@@ -48,6 +48,22 @@ def resumed(store: Store) -> Run:
 def test_one_whose_run_was_deleted_is_told_so(store: Store, resumed: Run, act: Callable[[Run], Any]) -> None:
     store.delete("r")
     with pytest.raises(RunDeletedError):
+        act(resumed)
+
+
+@pytest.mark.parametrize("act", [ACTS["once"], ACTS["once, as before"]], ids=["once", "as before"])
+def test_one_that_knows_that_it_was_fenced_is_told_so_whatever_is_gone(
+    store: Store, resumed: Run, act: Callable[[Run], Any]
+) -> None:
+    store.run("r").acquire()
+    with pytest.raises(FencedError):
+        resumed.save({"n": 1})
+    newest = len(resumed.actions()) - 1
+    assert resumed.once(f"job-{newest}", str, newest) == str(newest), (
+        "the other's manifest is what it knows now"
+    )
+    store.delete("r")
+    with pytest.raises(FencedError):
         act(resumed)
 
 
