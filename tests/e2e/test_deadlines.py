@@ -136,7 +136,8 @@ def soon() -> Iterator[None]:
 
 def at_last(act: Callable[[], Any]) -> Any:
     """Return what an act does: a store that is well may still take longer than is waited for here."""
-    for _ in range(50):
+    end = monotonic() + 60
+    while monotonic() < end:
         with suppress(StorageError):
             return act()
     return act()
