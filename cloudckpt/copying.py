@@ -76,6 +76,7 @@ def copy_run(
     run_id: str,
     to: Core,
     *,
+    check: bool = False,
     dry_run: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> Copied:
@@ -87,6 +88,7 @@ def copy_run(
         source: Where the run is.
         run_id: Its id, which stays the same.
         to: Another store, or another prefix.
+        check: Look also when the destination is up to date, and send what it has lost.
         dry_run: Only say what would be sent; nothing is written.
         progress: Is told the bytes of each object that was sent, from several threads. What it
             raises ends the copy.
@@ -100,7 +102,7 @@ def copy_run(
             destination has a tombstone of the run.
     """
     for _ in range(TRIES):
-        plan = plan_copy(source, run_id, to)
+        plan = plan_copy(source, run_id, to, check=check)
         if dry_run or not plan.changed:
             return _copied(plan, len(plan.missing), sum(plan.missing.values()))
         sent = _act(source, to, plan, progress or _unheard)
@@ -110,7 +112,7 @@ def copy_run(
     raise ConflictError("the run changes faster than it can be copied; try again later", run=run_id)
 
 
-def plan_copy(source: Core, run_id: str, to: Core) -> CopyPlan:
+def plan_copy(source: Core, run_id: str, to: Core, *, check: bool = False) -> CopyPlan:
     """Look at both sides and say what is to be done; raises as `copy_run`."""
     here, there = source.access(run_id), to.access(run_id)
 
@@ -123,7 +125,8 @@ def plan_copy(source: Core, run_id: str, to: Core) -> CopyPlan:
         _check_copy(source, manifest, base.manifest)
         _check_said(source, to, manifest, base.manifest)
         if as_copy(manifest, source, base.manifest.nonce) == base.manifest:
-            return CopyPlan(manifest, base, wanted, {}, changed=False)
+            lost = _lacking(source, to, manifest, wanted) if check else {}
+            return CopyPlan(manifest, base, wanted, lost, changed=bool(lost))
     lacking = _lacking(source, to, manifest, wanted)
     # One document under two names is one store: a copy onto itself.
     same = base is not None and base.manifest.nonce == manifest.nonce and not lacking

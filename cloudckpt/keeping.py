@@ -201,6 +201,7 @@ class Keeping:
         run_id: str,
         to: Self,
         *,
+        check: bool = False,
         dry_run: bool = False,
         progress: Callable[[int], None] | None = None,
     ) -> copying.Copied:
@@ -212,6 +213,7 @@ class Keeping:
         Args:
             run_id: The run, which keeps its id.
             to: The other store, of whatever kind.
+            check: Look also when the other store is up to date, and send what it has lost: one LIST more.
             dry_run: Only say what would be sent; nothing is written.
             progress: Is told the bytes of each object that was sent, from several threads. What it
                 raises ends the copy.
@@ -224,20 +226,19 @@ class Keeping:
             RunNotFoundError, RunDeletedError: There is nothing to copy; or, with `kind` "there", the
                 other store has a tombstone of the run.
         """
-        return copying.copy_run(self._core, run_id, to._core, dry_run=dry_run, progress=progress)
+        return copying.copy_run(self._core, run_id, to._core, check=check, dry_run=dry_run, progress=progress)
 
     async def acopy(
         self,
         run_id: str,
         to: Self,
         *,
+        check: bool = False,
         dry_run: bool = False,
         progress: Callable[[int], None] | None = None,
     ) -> copying.Copied:
         """`copy`, awaited."""
-        return await asyncio.to_thread(
-            copying.copy_run, self._core, run_id, to._core, dry_run=dry_run, progress=progress
-        )
+        return await asyncio.to_thread(self.copy, run_id, to, check=check, dry_run=dry_run, progress=progress)
 
     def each(
         self,

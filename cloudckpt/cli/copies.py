@@ -60,6 +60,7 @@ def shape(done: Copied, *, dry_run: bool) -> dict[str, Any]:
 @click.argument("to", metavar="DST")
 @run_argument("runs", "[RUN...]", nargs=-1)
 @click.option("--prefix", default="", help="Without RUN: only runs whose id begins like this.")
+@click.option("--check", is_flag=True, help="Look also at runs that are up to date: send what DST has lost.")
 @click.option("--settings", is_flag=True, help="Also copy the rules of retention of the store itself.")
 @dry_run_option
 @other_engine_options
@@ -72,6 +73,7 @@ def copy(
     runs: tuple[str, ...],
     *,
     prefix: str,
+    check: bool,
     settings: bool,
     dry_run: bool,
     engine: str | None,
@@ -91,7 +93,8 @@ def copy(
     ):
         ids = [names.there(source, name) for name in runs]
         tally = _Tally(dry_run=dry_run)
-        out.rows(_copied(source, target, out, tally, ids=ids, prefix=prefix), COPIED)
+        work = partial(_copy, to=target, check=check)
+        out.rows(_copied(source, work, out, tally, ids=ids, prefix=prefix), COPIED)
         if settings:
             _copy_settings(source, target, dry_run=dry_run)
     if not out.as_json:
@@ -125,17 +128,18 @@ class _Tally:
 
 
 def _copied(
-    source: Store, target: Store, out: Output, tally: _Tally, *, ids: list[str], prefix: str
+    source: Store, work: partial[Copied], out: Output, tally: _Tally, *, ids: list[str], prefix: str
 ) -> Iterator[Document]:
-    with _progress(source, target, out, ids, prefix) as (advance, sent), _stoppable() as check:
+    with _progress(source, work, out, ids, prefix) as (advance, sent), _stoppable() as stop:
 
         def told(count: int) -> None:
-            check()
+            stop()
             sent(count)
 
-        work = partial(_copy, to=target, dry_run=tally.dry_run, progress=told)
         every: Iterable[str] = ids or (info.id for info in source.runs(prefix))
-        for outcome in fleet.each(source, work, every, threads=RUNS_AT_ONCE):
+        for outcome in fleet.each(
+            source, partial(work, dry_run=tally.dry_run, progress=told), every, threads=RUNS_AT_ONCE
+        ):
             advance(1)
             error, done = outcome.error, outcome.value
             if done is not None:
@@ -150,7 +154,7 @@ def _copied(
 
 @contextmanager
 def _progress(
-    source: Store, target: Store, out: Output, ids: list[str], prefix: str
+    source: Store, work: partial[Copied], out: Output, ids: list[str], prefix: str
 ) -> Iterator[tuple[Callable[[int], None], Callable[[int], None]]]:
     """Show how many runs are done, or where runs are named how many bytes: a run can be large.
 
@@ -163,7 +167,7 @@ def _progress(
         return
 
     def to_send() -> int:
-        plans = fleet.each(source, partial(_copy, to=target, dry_run=True), ids, threads=RUNS_AT_ONCE)
+        plans = fleet.each(source, partial(work, dry_run=True), ids, threads=RUNS_AT_ONCE)
         return sum(plan.value.bytes for plan in plans if plan.value) // 1024
 
     with out.progress("KiB", to_send) as advance:
@@ -212,10 +216,11 @@ def _copy(
     run: str,
     *,
     to: Store,
+    check: bool,
     dry_run: bool,
     progress: Callable[[int], None] | None = None,
 ) -> Copied:
-    return source.copy(run, to, dry_run=dry_run, progress=progress)
+    return source.copy(run, to, check=check, dry_run=dry_run, progress=progress)
 
 
 def _copy_settings(source: Store, target: Store, *, dry_run: bool) -> None:

@@ -58,6 +58,20 @@ def test_a_dry_run_sends_nothing_and_says_what_it_would(
     assert lab("copy", lab.url, other.url, "-n").err.startswith("would copy 2 of 3 runs: 0 objects, 0 B")
 
 
+def test_what_the_destination_has_lost_is_sent_again_when_asked(lab: Lab, other: Lab) -> None:
+    lab("copy", lab.url, other.url)
+    core = other.store._core
+    [key] = [row.key for row in core.call(core.storage.list("objects/night-2/")).rows if "/3-" in row.key]
+    core.call(core.storage.delete([key]))
+    assert [row["sent"] for row in lab("copy", lab.url, other.url, "night-2", "--json").rows] == [0]
+    plan = lab("copy", lab.url, other.url, "--check", "--dry-run", "--json").rows
+    assert [row["run"] for row in plan if row["changed"]] == ["night-2"]
+    told = lab("copy", lab.url, other.url, "--check")
+    assert told.err.startswith("copied 1 of 3 runs: 1 object, ")
+    assert other.store.run("night-2").load()["step"] == 3
+    assert lab("copy", lab.url, other.url, "--check").err == "copied 0 of 3 runs: 0 objects, 0 B\n"
+
+
 def test_a_run_that_fails_hides_no_other(lab: Lab, other: Lab) -> None:
     other.store.run("night-1").save({"own": True})
     told = lab("copy", lab.url, other.url)
