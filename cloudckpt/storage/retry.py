@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from cloudckpt.effects import Effects
-from cloudckpt.errors import AmbiguousError, StorageError, ThrottledError
+from cloudckpt.errors import AmbiguousError, PermissionDeniedError, StorageError, ThrottledError
 from cloudckpt.storage.answers import UNSENT
 from cloudckpt.storage.contract import Data, Page, Storage, Stored, Token
 
@@ -135,7 +135,21 @@ class RetryingStorage:
         return await self._again(lambda: self.inner.replace(key, data, token), _was_unsent)
 
     async def put(self, key: str, data: Data) -> None:
-        await self._again(lambda: self.inner.put(key, data))
+        doubtful = False
+
+        async def put() -> None:
+            nonlocal doubtful
+            try:
+                await self.inner.put(key, data)
+            except AmbiguousError:
+                doubtful = True
+                raise
+            except PermissionDeniedError:
+                # Who may write and not overwrite may be denied what an earlier try has written.
+                if not doubtful or await self.inner.read(key, length=1) is None:
+                    raise
+
+        await self._again(put)
 
     async def list(self, prefix: str, *, cursor: str | None = None) -> Page:
         return await self._again(lambda: self.inner.list(prefix, cursor=cursor))

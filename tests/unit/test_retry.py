@@ -108,6 +108,31 @@ def test_what_another_try_cannot_cure_is_raised_at_once(op: str, error: Cloudckp
     assert inner.calls == 1
 
 
+@pytest.mark.parametrize("landed", [True, False])
+def test_a_put_that_landed_unanswered_and_is_denied_the_second_time_was_made(landed: bool) -> None:
+    """A role that may create and not delete may be refused an overwrite before a condition is looked at."""
+
+    class Denying(MemoryStorage):
+        puts = 0
+
+        async def put(self, key: str, data: Any) -> None:
+            self.puts += 1
+            if self.puts > 1:
+                raise PermissionDeniedError("may not overwrite")
+            if landed:
+                await super().put(key, data)
+            raise AmbiguousError("the answer got lost")
+
+    inner = Denying(f"denying-{landed}")
+    put = RetryingStorage(inner, RetryPolicy(), effects(OwnTime())).put("k", b"v")
+    if landed:
+        by_hand(put)
+    else:
+        with pytest.raises(PermissionDeniedError):
+            by_hand(put)
+    assert inner.puts == 2
+
+
 def test_it_gives_up_at_the_deadline_with_the_last_error() -> None:
     time = OwnTime()
     inner = Failing([ThrottledError("first"), *[AmbiguousError("later")] * 1000])
