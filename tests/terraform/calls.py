@@ -81,8 +81,13 @@ def _delete(bucket: str, row: Mapping[str, Any]) -> Call:
     )
 
 
+def conditions_of(headers: Mapping[str, str]) -> dict[str, str]:
+    """Return the condition keys of a write; the headers' names are in lower case."""
+    return {f"s3:{name}": headers[name] for name in ("if-match", "if-none-match") if name in headers}
+
+
 def _put(resource: str, headers: Mapping[str, str], kms: str) -> list[Call]:
-    conditions = {f"s3:{name}": headers[name] for name in ("if-match", "if-none-match") if name in headers}
+    conditions = conditions_of(headers)
     found = [Call("s3:PutObject", resource, {"s3:ObjectCreationOperation": "true", **conditions})]
     if "if-match" in headers:
         found.append(Call("s3:GetObject", resource))  # S3 wants it, since the answer tells of the object

@@ -7,10 +7,8 @@ permissions that each call of an engine needs, and a store in memory that is hel
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
-import subprocess
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -18,12 +16,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import pytest
-
 from cloudckpt.errors import PermissionDeniedError
 from cloudckpt.storage.contract import Data, Page, Stored, Token
 from cloudckpt.storage.memory import MemoryStorage
 from tests.servers.base import ROOT as PROJECT
+from tests.terraform.tools import without_providers
 
 ROOT = PROJECT / "terraform"
 BUCKET = "checkpoints"
@@ -101,21 +98,7 @@ def grants(cloud: str, prefix: str = "", run: str = "") -> Grants:
 
 def terraform(folder: Path, *command: str) -> str:
     """Run Terraform on a module that needs no provider; return its complaint, or ""."""
-    tool = shutil.which("terraform") or shutil.which("tofu")
-    if tool is None:
-        pytest.skip("no program 'terraform' or 'tofu' on PATH")
-    done = subprocess.run(
-        [tool, *command, "-input=false", "-no-color"],
-        cwd=folder,
-        env={
-            **{name: value for name, value in os.environ.items() if not name.startswith("TF_")},
-            "TF_CLI_CONFIG_FILE": os.devnull,  # nobody's mirror or plugins
-            "CHECKPOINT_DISABLE": "1",  # it would ask its maker for a newer version
-        },
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = without_providers(folder, *command, "-input=false", "-no-color")
     return "" if done.returncode == 0 else done.stdout + done.stderr
 
 

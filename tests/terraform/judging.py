@@ -20,6 +20,7 @@ from typing import Any
 
 from tests.servers import moto
 from tests.servers.base import Server, free_ports, new_folder, ready, spawn
+from tests.terraform.calls import conditions_of
 from tests.terraform.evaluator import Call, matches, statements
 from tests.terraform.policies import role_arn
 
@@ -45,7 +46,7 @@ def is_denied(policy: str | bytes, action: str, resource: str, headers: Mapping[
     """Whether a bucket's policy denies a request."""
     signer = _SIGNED_BY.search(headers.get("Authorization", ""))
     given = {name.lower(): value for name, value in headers.items()}
-    context = {f"s3:{name}": given[name] for name in ("if-match", "if-none-match") if name in given}
+    context = conditions_of(given)
     if action == "s3:PutObject":
         context["s3:ObjectCreationOperation"] = "true"
     call = Call(_READ_BY.get(action, action), resource, context).by(

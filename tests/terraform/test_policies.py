@@ -7,9 +7,6 @@ a right that it needs and has not fails its life, and one that no request needs 
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +21,7 @@ from tests.terraform import lives
 from tests.terraform.calls import Watch
 from tests.terraform.evaluator import Call, Statement, is_allowed, listed, matches
 from tests.terraform.policies import BUCKET_POLICY, KEY, ROLES, Setting, path, render, role_arn
+from tests.terraform.tools import without_providers
 
 LIVES = {"writer": lives.agent, "reader": lives.reader, "maintainer": lives.maintainer}
 PLACES = {
@@ -315,25 +313,13 @@ def test_a_policy_is_small_enough(name: str) -> None:
 
 
 def test_terraform_renders_the_templates_as_these_tests_do(tmp_path: Path) -> None:
-    terraform = shutil.which("terraform") or shutil.which("tofu")
-    if terraform is None:
-        pytest.skip("neither terraform nor tofu is on PATH")
     settings = [SETTING, TEAM, Setting(kms=KEY, maintainers=()), Setting(prefix="", kms=KEY, run="one")]
     wanted = [(name, setting) for name in (BUCKET_POLICY, *ROLES) for setting in settings]
     made = ", ".join(
         f"jsondecode(templatefile({json.dumps(str(path(name)))}, {json.dumps(setting.variables)}))"
         for name, setting in wanted
     )
-    done = subprocess.run(
-        [terraform, "console"],
-        input=f"jsonencode([{made}])\n",
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=tmp_path,
-        timeout=120,
-        env={**os.environ, "TF_CLI_CONFIG_FILE": os.devnull, "CHECKPOINT_DISABLE": "1"},
-    )
+    done = without_providers(tmp_path, "console", stdin=f"jsonencode([{made}])\n")
     assert done.returncode == 0, done.stderr
     found = json.loads(json.loads(done.stdout))
     assert found == [setting.document(name) for name, setting in wanted]

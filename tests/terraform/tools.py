@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.servers.base import ROOT
 
 COPIED = ("terraform", "tests/terraform/root")
@@ -107,16 +109,49 @@ class Terraform:
         }
 
 
+def programs() -> dict[str, str]:
+    """Return the programs that this machine has, by name, and their paths.
+
+    Raises:
+        Missing: There is none.
+    """
+    there = {name: path for name in PROGRAMS if (path := shutil.which(name))}
+    if not there:
+        raise Missing(f"neither {' nor '.join(PROGRAMS)} is on PATH")
+    return there
+
+
+def without_providers(
+    folder: Path, *arguments: str, stdin: str | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run the program where no provider is needed; the test is skipped where there is no program."""
+    try:
+        program = next(iter(programs().values()))
+    except Missing as missing:
+        pytest.skip(str(missing))
+    return subprocess.run(
+        [program, *arguments],
+        cwd=folder,
+        input=stdin,
+        env={
+            **{name: value for name, value in os.environ.items() if not name.startswith("TF_")},
+            "TF_CLI_CONFIG_FILE": os.devnull,  # nobody's mirror or plugins
+            "CHECKPOINT_DISABLE": "1",  # it would ask its maker for a newer version
+        },
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
 def found() -> tuple[str, Path]:
     """Return the program, and the folder with its providers.
 
     Raises:
         Missing: There is no program, or no provider for one.
     """
-    programs = {name: path for name in PROGRAMS if (path := shutil.which(name))}
-    if not programs:
-        raise Missing(f"neither {' nor '.join(PROGRAMS)} is on PATH")
-    for name, program in programs.items():
+    for name, program in programs().items():
         for folder in _folders():
             if (folder / PROGRAMS[name] / PROVIDER).is_dir():
                 return program, folder
