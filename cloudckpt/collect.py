@@ -9,7 +9,7 @@ and one that was interrupted is run again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from cloudckpt import keys
@@ -19,6 +19,7 @@ from cloudckpt.errors import PermissionDeniedError
 from cloudckpt.format import manifest_digest
 from cloudckpt.model import Manifest, Tombstone, Writer
 from cloudckpt.pages import every_key
+from cloudckpt.pointer import Base
 from cloudckpt.storage.contract import Storage
 
 DELETES_AT_ONCE = 1000
@@ -81,34 +82,74 @@ async def collect(access: Access, *, dry_run: bool = False) -> Collected:
         doomed.update((key, size) for key, size in listed.items() if key not in used)
         return Edit(manifest) if doomed and not dry_run else None  # a new nonce is all that changes
 
-    await access.amend(fence, deleted=True)
-    removed = doomed if dry_run else await delete_all(access.storage, doomed)
+    fenced, _ = await access.amend(fence, deleted=True)
+    removed = doomed if dry_run else await delete_all(access.storage, doomed, _Unused(access, fenced))
     return Collected(access.run, len(listed), len(removed), sum(removed.values()))
 
 
-async def delete_all(storage: Storage, doomed: Mapping[str, int]) -> dict[str, int]:
+class _Unused:
+    """Looks again, in the middle of a long deletion, whether anything refers to what is next.
+
+    Only a copy refers again to what nothing referred to, see docs/design/copying.md.
+    """
+
+    def __init__(self, access: Access, fenced: Base) -> None:
+        self._access = access
+        self._token = fenced.token
+        self._used: Collection[str] = ()
+
+    async def __call__(self, batch: list[str]) -> list[str]:
+        base = await self._access.base(deleted=True)
+        if base.token != self._token:
+            self._token = base.token
+            self._used = await self._access.reading(
+                lambda manifest: every_key(self._access.pages, manifest), deleted=True
+            )
+        return [key for key in batch if key not in self._used]
+
+
+async def delete_all(
+    storage: Storage,
+    doomed: Mapping[str, int],
+    unused: Callable[[list[str]], Awaitable[list[str]]] | None = None,
+) -> dict[str, int]:
     """Delete keys, many at a time; return those that went, which are not what a lock or a policy keeps.
+
+    Args:
+        storage: The store.
+        doomed: The keys, and bytes of each.
+        unused: Returns what of a batch is still to be deleted. The first one is not asked about.
 
     Raises:
         PermissionDeniedError: Deleting at all is denied.
     """
-    gone = dict(doomed)
+    gone: dict[str, int] = {}
     every = list(doomed)
     for start in range(0, len(every), DELETES_AT_ONCE):
         batch = every[start : start + DELETES_AT_ONCE]
-        try:
-            await storage.delete(batch)
-        except PermissionDeniedError as error:
-            if error.kind != "retained":
-                raise
-            for key in batch:  # one that is kept must not keep the others
-                try:
-                    await storage.delete([key])
-                except PermissionDeniedError as error:
-                    if error.kind != "retained":
-                        raise
-                    del gone[key]
+        if start and unused is not None:
+            batch = await unused(batch)
+        kept = await _delete(storage, batch)
+        gone |= {key: doomed[key] for key in batch if key not in kept}
     return gone
+
+
+async def _delete(storage: Storage, batch: list[str]) -> set[str]:
+    """Delete keys; return those that a lock keeps."""
+    kept: set[str] = set()
+    try:
+        await storage.delete(batch)
+    except PermissionDeniedError as error:
+        if error.kind != "retained":
+            raise
+        for key in batch:  # one that is kept must not keep the others
+            try:
+                await storage.delete([key])
+            except PermissionDeniedError as error:
+                if error.kind != "retained":
+                    raise
+                kept.add(key)
+    return kept
 
 
 async def delete_run(

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from cloudckpt import copying, sweep
+from cloudckpt import collect, copying, sweep
 from cloudckpt.errors import (
     ConflictError,
     CorruptCheckpointError,
@@ -294,6 +295,36 @@ def test_what_a_collector_takes_from_a_copy_is_sent_again(
     copied = store.copy(RUN, pair.to)
     assert len(doomed) > 4
     assert copied.sent >= len(doomed)
+    assert all_loads(pair)
+
+
+def test_a_collector_leaves_what_a_copy_refers_to_meanwhile(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It fenced when nothing did, and needs many requests to delete it all."""
+    store = pair.world.store
+    store.copy(RUN, pair.to)
+    with store.run(RUN) as run:
+        for step in range(SAVES + 1, SAVES + 9):
+            save(pair.world, run, step)
+    with monkeypatch.context() as patch:
+        patch.setattr(Pointer, "swap", refused)
+        with pytest.raises(PermissionDeniedError):
+            store.copy(RUN, pair.to)
+    right, deleted = MemoryStorage.delete, []
+
+    async def delete(self: MemoryStorage, batch: Any) -> None:
+        if not deleted:
+            with ThreadPoolExecutor(1) as another:
+                another.submit(store.copy, RUN, pair.to).result()
+        deleted.extend(batch)
+        await right(self, batch)
+
+    monkeypatch.setattr(MemoryStorage, "delete", delete)
+    monkeypatch.setattr(collect, "DELETES_AT_ONCE", 1)
+    assert pair.to.collect(RUN).removed == len(deleted) == 1, "only what it was about to delete"
+    monkeypatch.undo()
+    assert store.copy(RUN, pair.to, check=True).sent == 1
     assert all_loads(pair)
 
 
