@@ -122,9 +122,10 @@ class ActingRules(WorkingRules):
     def both_or_overtaken(
         self, held: Held, chosen: tuple[Fate, ...], oracle: Callable[[Fates], Any], call: Callable[[], Any]
     ) -> tuple[Any, Any] | None:
-        """As `both`; whoever was overtaken, and does not know it yet, may learn it from what it reads."""
+        """As `both`; whoever was overtaken may learn it from what it reads, or say it once more."""
         told, life = None, held.oracle.world.get(held.run.id)
-        if life is None or held.oracle.view is None or not (life.deleted or life.epoch != held.oracle.epoch):
+        knows = held.oracle.view is not None or held.oracle.conflict is not None
+        if life is None or not knows or not (life.deleted or life.epoch != held.oracle.epoch):
             return self.both(held.opened, chosen, oracle, call)
         held.opened.machine.arm()
         self.sound = False
