@@ -265,20 +265,26 @@ def test_a_copy_refers_to_nothing_that_somebody_is_about_to_delete(
     assert all_loads(pair)
 
 
-def test_what_a_collector_takes_from_a_copy_is_sent_again(
-    pair: Pair, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A copy broke off; a collector of the destination listed what it had sent, and deletes it late."""
+def break_off(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Copy, and once more what was saved since, up to the manifest: its objects are referred to by nothing."""
     store = pair.world.store
     store.copy(RUN, pair.to)
     with store.run(RUN) as run:
         for step in range(SAVES + 1, SAVES + 9):
             save(pair.world, run, step)
-    right = copying._act
     with monkeypatch.context() as patch:
         patch.setattr(Pointer, "swap", refused)
         with pytest.raises(PermissionDeniedError):
             store.copy(RUN, pair.to)
+
+
+def test_what_a_collector_takes_from_a_copy_is_sent_again(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A copy broke off; a collector of the destination listed what it had sent, and deletes it late."""
+    store = pair.world.store
+    break_off(pair, monkeypatch)
+    right = copying._act
     listed = by_hand(every_object(pair.there))
 
     def act(*arguments: Any) -> Any:
@@ -303,14 +309,7 @@ def test_a_collector_leaves_what_a_copy_refers_to_meanwhile(
 ) -> None:
     """It fenced when nothing did, and needs many requests to delete it all."""
     store = pair.world.store
-    store.copy(RUN, pair.to)
-    with store.run(RUN) as run:
-        for step in range(SAVES + 1, SAVES + 9):
-            save(pair.world, run, step)
-    with monkeypatch.context() as patch:
-        patch.setattr(Pointer, "swap", refused)
-        with pytest.raises(PermissionDeniedError):
-            store.copy(RUN, pair.to)
+    break_off(pair, monkeypatch)
     right, deleted = MemoryStorage.delete, []
 
     async def delete(self: MemoryStorage, batch: Any) -> None:
