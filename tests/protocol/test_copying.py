@@ -266,7 +266,7 @@ def test_a_copy_refers_to_nothing_that_somebody_is_about_to_delete(
 
 
 def break_off(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Copy, and once more what was saved since, up to the manifest: its objects are referred to by nothing."""
+    """Copy, and once more what was saved since, up to the manifest: nothing refers to its objects."""
     store = pair.world.store
     store.copy(RUN, pair.to)
     with store.run(RUN) as run:
