@@ -9,7 +9,7 @@ waiting run needs no process. When a question expires is told by the store's own
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -30,7 +30,7 @@ from cloudckpt.errors import (
     WaitingError,
 )
 from cloudckpt.labels import check_metadata
-from cloudckpt.ledger import Begin, End, status_of
+from cloudckpt.ledger import Begin, End, newest_actions, status_of
 from cloudckpt.load import load
 from cloudckpt.model import Action, Manifest
 from cloudckpt.schemas import check_answer, check_schema
@@ -239,9 +239,9 @@ class Asking(Acting):
         found: list[Action] = []
 
         async def edit(manifest: Manifest) -> Edit | None:
-            action = next(
-                (one for one in manifest.actions if one.attempt == token and one.question is not None), None
-            )
+            action = _question(manifest.actions, token)
+            if action is None:  # an open one is always in the manifest
+                action = _question(await newest_actions(self.access.pages, manifest, limit=None), token)
             if action is None:
                 raise NotFoundError(
                     "the run has no such question; look at its questions", run=self.id, token=token
@@ -355,6 +355,10 @@ def _with_action(manifest: Manifest, key: str, change: Callable[[Action], Action
     if actions == manifest.actions:
         return None
     return Edit(replace(manifest, actions=actions, status=status_of(manifest.status, actions)))
+
+
+def _question(actions: Iterable[Action], token: str) -> Action | None:
+    return next((one for one in actions if one.attempt == token and one.question is not None), None)
 
 
 def _question_of(run: str, action: Action) -> Question:

@@ -413,6 +413,27 @@ def test_an_answer_counts_once_and_the_second_is_told_whose_was_first(shop: Shop
         assert run.wait("Ship it?") == 1
 
 
+def test_the_second_answer_is_told_whose_was_first_also_when_that_was_long_ago(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ledger, "WINDOW_BYTES", 3000)
+    monkeypatch.setattr(ledger, "WINDOW_LEFT", 1000)
+    with shop.run() as run, pytest.raises(WaitingError) as caught:
+        run.wait("Ship it?")
+    token = caught.value.token
+    assert token
+    shop.run().answer(token, 1, by="ann")
+    with shop.run() as run:
+        for n in range(40):
+            run.once(f"k{n}", lambda: None)
+        assert "Ship it?" not in [one.prompt for one in run.actions(limit=5)]
+    with pytest.raises(ConflictError, match="already") as second:
+        shop.run().answer(token, 2, by="ben")
+    assert (second.value.kind, second.value.facts["by"]) == ("answered", "ann")
+    with pytest.raises(NotFoundError):
+        shop.run().answer("no-such-token", 2)
+
+
 def test_two_who_answer_at_once_are_not_both_told_yes(shop: Shop) -> None:
     with shop.run() as run, pytest.raises(WaitingError) as caught:
         run.wait("Ship it?")

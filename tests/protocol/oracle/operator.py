@@ -90,8 +90,8 @@ class Handle(Acting):
             act = next((one for one in life.actions if one.attempt == attempt), None)
             if act is None:
                 raise Refused("NotFoundError")
-            if act.ended:  # one that has left the manifest is not looked for
-                raise Refused("ConflictError", "NotFoundError")
+            if act.ended:
+                raise Refused("ConflictError")
             if not fits(act) or self.expired(act):
                 raise Refused("InvalidInputError")
             target.append(act)
