@@ -14,6 +14,9 @@ from cloudckpt.keys import check_text
 MAX_TAG = 128
 """Characters of a tag."""
 
+MAX_LEVELS = 50
+"""Levels of lists and objects in metadata: the strictest of the usual JSON readers go no deeper than 64."""
+
 MAX_INT = 2**63 - 1
 """Largest whole number in a manifest, either way from zero: other languages' JSON reads no more."""
 
@@ -22,20 +25,17 @@ def check_metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return a copy of `metadata` that comes back from JSON as it is.
 
     Raises:
-        InvalidInputError: A key is no str, or a value is not plain JSON; names the path.
+        InvalidInputError: A key is no str, or a value is not plain JSON or too deep; names the path.
     """
     if metadata is None:
         return {}
     if not isinstance(metadata, Mapping):
         raise InvalidInputError("metadata must be a mapping", got=type(metadata).__name__)
-    try:
-        return {
-            _check_key(key, "metadata"): _checked(item, f"metadata.{key}") for key, item in metadata.items()
-        }
-    except RecursionError as error:
-        raise InvalidInputError(
-            "metadata is nested too deeply, or holds itself; put it in the state"
-        ) from error
+    return _checked_items(metadata, "metadata", MAX_LEVELS)
+
+
+def _checked_items(items: Mapping[Any, Any], path: str, levels: int) -> dict[str, Any]:
+    return {_check_key(key, path): _checked(item, f"{path}.{key}", levels) for key, item in items.items()}
 
 
 def _check_key(key: object, path: str) -> str:
@@ -44,7 +44,8 @@ def _check_key(key: object, path: str) -> str:
     return check_text(key, path)
 
 
-def _checked(value: Any, path: str) -> Any:
+def _checked(value: Any, path: str, levels: int) -> Any:
+    """Return a copy of a value; `levels` is how many it may have."""
     if value is None or type(value) is bool:
         return value
     if type(value) is str:
@@ -59,10 +60,16 @@ def _checked(value: Any, path: str) -> Any:
         if value - value != 0:  # NaN and the infinities, which JSON lacks
             raise InvalidInputError("metadata can't hold a float that is not finite", path=path)
         return value
+    if type(value) in (list, dict) and not levels:
+        # How deep an interpreter can go by itself differs: 3.12 wrote what 3.11 could not read again.
+        raise InvalidInputError(
+            f"metadata is nested in more than {MAX_LEVELS} levels, or holds itself; put it in the state",
+            path=path,
+        )
     if type(value) is list:
-        return [_checked(item, f"{path}[{i}]") for i, item in enumerate(value)]
+        return [_checked(item, f"{path}[{i}]", levels - 1) for i, item in enumerate(value)]
     if type(value) is dict:
-        return {_check_key(key, path): _checked(item, f"{path}.{key}") for key, item in value.items()}
+        return _checked_items(value, path, levels - 1)
     raise InvalidInputError(
         "metadata holds plain JSON values only; put the rest in the state",
         path=path,

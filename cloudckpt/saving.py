@@ -97,7 +97,7 @@ class Saving(Paced):
                 where that is a whole number.
             tags: Names on this checkpoint, which also keep it from expiring. No newer save takes its
                 place, and it is due.
-            metadata: Plain JSON values under str keys.
+            metadata: Plain JSON values under str keys, nested in at most 50 levels.
             expect: Refuse unless the run's newest checkpoint is this seq (0: none yet). Such a
                 save is durable when it returns, in every cadence.
             explain: Also measure the state as it is saved, into the answer's `measured`.
