@@ -36,6 +36,9 @@ _LENGTH: Final = struct.Struct(">I")
 _FIXED_ZONE, _NAMED_ZONE, _REGION = b"\x01", b"\x02", b"\x03"
 _REGION_NAME: Final = re.compile(r"[A-Za-z0-9_+-]+(?:/[A-Za-z0-9_+-]+)*")
 
+# From the start, so that a scope that looks like it stays as it is.
+_DOTTED: Final = re.compile(r"(?<=^::ffff):([0-9]+)\.([0-9]+)\.([0-9]+)\.([0-9]+)")
+
 # A path's and an address's class is its place in these; they only ever grow at the end.
 _PATHS: Final = ("PurePosixPath", "PureWindowsPath", "PosixPath", "WindowsPath")
 _IPS: Final = (
@@ -222,13 +225,27 @@ def _load_path(payload: bytes) -> PurePath:
 
     name, text = _PATHS[payload[0]], payload[1:].decode("utf-8", "surrogatepass")
     if name == type(pathlib.Path()).__name__:
-        return pathlib.Path(text)
-    # A concrete path of another system can't exist here, so it is a pure one.
-    return pathlib.PureWindowsPath(text) if "Windows" in name else pathlib.PurePosixPath(text)
+        path: PurePath = pathlib.Path(text)
+    else:  # a concrete path of another system can't exist here, so it is a pure one
+        path = pathlib.PureWindowsPath(text) if "Windows" in name else pathlib.PurePosixPath(text)
+    if str(path) != text:  # 3.12 has paths of Windows that 3.11 lacks, such as ./c:a, a file with a stream
+        raise UnsupportedFormatError(
+            "the state holds a path that this Python takes for another; load it with a newer Python",
+            kind="unknown-path",
+            path=text,
+        )
+    return path
 
 
 def _dump_ip(value: Any) -> bytes:
-    return _IPS.index(type(value).__name__).to_bytes() + str(value).encode("ascii")
+    text = _DOTTED.sub(_as_groups, str(value)) if value.version == 6 else str(value)
+    return _IPS.index(type(value).__name__).to_bytes() + text.encode("ascii")
+
+
+def _as_groups(dotted: re.Match[str]) -> str:
+    """Return the end of an address that holds one of version 4 as Python wrote it up to 3.12."""
+    a, b, c, d = map(int, dotted.groups())
+    return f":{a << 8 | b:x}:{c << 8 | d:x}"
 
 
 def _load_ip(payload: bytes) -> Any:

@@ -245,6 +245,13 @@ class TestNothingIsRun:
         error = refused(sealed(ext(wire.TIMEZONE, b"\x03Mars/Olympus")))
         assert (type(error), error.kind) == (UnsupportedFormatError, "unknown-zone")
 
+    def test_a_path_that_this_python_takes_for_another_is_not_called_damage(self) -> None:
+        """Python 3.11 takes //a of Windows for /a, and so gave another path than was saved."""
+        # No Python takes this text for a path that has it.
+        error = refused(sealed(ext(wire.PATH, b"\x01a\\.\\b")))
+        assert (type(error), error.kind) == (UnsupportedFormatError, "unknown-path")
+        assert error.facts["path"] == r"a\.\b"
+
     def test_numpy_that_is_not_installed_is_not_called_damage(self, monkeypatch: pytest.MonkeyPatch) -> None:
         data = encode(np.zeros(3)).data
         monkeypatch.setitem(sys.modules, "numpy", None)

@@ -219,6 +219,10 @@ HASHABLE: dict[str, Any] = {
     "ipv6 network": ipaddress.ip_network("2001:db8::/32"),
     "ipv4 interface": ipaddress.ip_interface("10.1.2.3/8"),
     "ipv6 interface": ipaddress.ip_interface("2001:db8::1/64"),
+    "ipv6 address that holds one of v4": ipaddress.ip_address("::ffff:1.2.3.4"),  # dotted in str from 3.13 on
+    "ipv6 address that holds one of v4, scoped": ipaddress.ip_address("::ffff:255.0.0.16%1.2.3.4"),
+    "ipv6 network that holds those of v4": ipaddress.ip_network("::ffff:0.0.0.0/96"),
+    "ipv6 interface that holds one of v4": ipaddress.ip_interface("::ffff:192.168.1.2/96"),
     "enum": Colour.RED,
     "enum of an object": Colour.GREEN,
     "enum int": Level.LOW,
