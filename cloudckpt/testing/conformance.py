@@ -368,9 +368,11 @@ class StorageConformance(ChangeLaws):
         """Compare-and-swap by several workers: none may be lost, and none counted twice."""
         key = f"{at}counter"
         client.create(key, b"")
+        empty = client.read(key)
+        assert empty is not None
         names = [f"{n}" for n in range(INCREMENTS)]
         workers = alternately(client, other)[:WORKERS]
-        calls = [partial(append_all, each, key, names[n::WORKERS]) for n, each in enumerate(workers)]
+        calls = [partial(append_all, each, key, names[n::WORKERS], empty) for n, each in enumerate(workers)]
         errors = [x for x in client.together(calls) if x is not None]
         assert not errors
         assert sorted(client.value(key).decode().split()) == sorted(names)

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import islice
 from typing import Any, TypeAlias
 
 from cloudckpt.errors import AmbiguousError, PreconditionFailedError, ThrottledError
-from cloudckpt.storage.contract import Storage, Token
+from cloudckpt.storage.contract import Storage, Stored, Token
 from cloudckpt.testing.driver import Client
 
 WIDTH = 16
@@ -66,16 +67,22 @@ def _judge(client: Client, key: str, values: Sequence[bytes], outcomes: Sequence
     assert stored.token == outcomes[winners[0]]
 
 
-async def append_all(storage: Storage, key: str, names: Sequence[str]) -> None:
-    """Add each name to the lines at `key` by compare-and-swap, once."""
+async def append_all(storage: Storage, key: str, names: Sequence[str], stored: Stored) -> None:
+    """Add each name to the lines at `key` by compare-and-swap, once.
+
+    Args:
+        storage: Where.
+        key: Of the lines.
+        names: What to add.
+        stored: What was at the key before any worker began: all change this at first, so
+            that a name is lost without the comparison even if they run one after the other.
+    """
     for name in names:
-        while True:
-            stored = await storage.read(key)
-            assert stored is not None
-            if name in stored.data.decode().split():
-                break  # an earlier try of ours, which was answered with a doubt
-            try:
+        landed = False
+        while not landed and name not in stored.data.decode().split():  # a doubtful try may have landed
+            with suppress(*LOST):
                 await storage.replace(key, stored.data + name.encode() + b"\n", stored.token)
-            except LOST:
-                continue
-            break
+                landed = True
+            newest = await storage.read(key)
+            assert newest is not None
+            stored = newest
