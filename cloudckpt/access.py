@@ -18,7 +18,9 @@ from cloudckpt.errors import ConflictError, CorruptCheckpointError, RunDeletedEr
 from cloudckpt.model import Entry, Manifest
 from cloudckpt.pages import Pages
 from cloudckpt.pointer import Base, Pointer
+from cloudckpt.retention import placing_in
 from cloudckpt.storage.contract import Storage
+from cloudckpt.storage.placed import Placer
 from cloudckpt.storage.retry import Retries, RetryPolicy
 from cloudckpt.sweep import Sweeper
 
@@ -57,7 +59,12 @@ class Access:
     @cached_property
     def pages(self) -> Pages:
         """The run's history objects."""
-        return Pages(self.storage, self.effects, self.run)
+        return Pages(self.storage, self.effects, self.run, self.placer)
+
+    @cached_property
+    def placer(self) -> Placer:
+        """Puts the run's objects, as the rules of the manifest that is being amended say."""
+        return Placer(self.storage)
 
     @cached_property
     def pointer(self) -> Pointer:
@@ -113,6 +120,7 @@ class Access:
         retries = Retries(self.policy, self.effects)
         while True:
             base = await self.base(deleted=deleted)
+            self.placer.ask(placing_in, base.manifest.retention, self.effects.clock)
             try:
                 wanted = await edit(base.manifest)
             except CorruptCheckpointError:

@@ -42,8 +42,9 @@ from cloudckpt.model import Entry, Manifest, Writer
 from cloudckpt.objects import Objects
 from cloudckpt.pages import Pages
 from cloudckpt.pointer import Base, Pointer
-from cloudckpt.retention import Retention, rules_of, settled
+from cloudckpt.retention import Retention, placing_in, rules_of, settled
 from cloudckpt.storage.contract import Storage
+from cloudckpt.storage.placed import Placer
 from cloudckpt.storage.retry import RetryPolicy
 from cloudckpt.sweep import Sweeper
 
@@ -108,8 +109,8 @@ class RunWriter(Holding):
         self.written = effects.clock.monotonic()
         self._pointer = Pointer(storage, effects, run, policy)
         self._sweeper = sweeper or Sweeper(storage, effects)
-        self.objects = Objects(storage, effects, run, self._sweeper)
-        self.pages = Pages(storage, effects, run)
+        self.objects = Objects(Placer(storage), effects, run, self._sweeper)
+        self.pages = Pages(storage, effects, run, self.objects.placer)
         self._folding = Folding(self.pages, self.objects, effects)
         self._maker = Maker(
             effects, run, objects=self.objects, pages=self.pages, folding=self._folding, rides=rides
@@ -351,6 +352,7 @@ class RunWriter(Holding):
                     copied=None,
                     lease=self._terms.first(),
                 )
+            self.objects.placer.obey(placing_in, new.retention, self._effects.clock)
             seen, landed = await self._pointer.swap(base, new, self._taken(new.epoch))
             if landed:
                 self._epoch, self._base = new.epoch, seen

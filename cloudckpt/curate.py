@@ -19,7 +19,16 @@ from cloudckpt.history import Filter, Which, choose, listed, not_there
 from cloudckpt.model import Entry, Hold, Manifest
 from cloudckpt.pages import find
 from cloudckpt.pointer import Base
-from cloudckpt.retention import Retention, plan_expiry, rules_of, set_by
+from cloudckpt.retention import (
+    DEFAULT,
+    Retention,
+    inherits,
+    no_weaker,
+    placing_in,
+    plan_expiry,
+    rules_of,
+    set_by,
+)
 
 
 async def edit_checkpoint(
@@ -134,12 +143,23 @@ def rules_for(
         manifest: The run's.
         rules: Those that are given; None for those that the run has.
         who: Who gives them: "operator", or "store", whose rules are not for a run that an
-            operator or its code gave its own; None to leave the run's own.
+            operator or its code gave its own, but for the placing that the code says nothing of;
+            None to leave the run's own.
     """
     own = manifest.retention
-    if rules is None or (who == "store" and own is not None and own["set_by"] != who):
+    if rules is None:
         return rules_of(own), own
-    return rules, own if who is None else set_by(who, rules)
+    if who is None:
+        return rules, own
+    if who == "operator":
+        new = inherits(rules, rules_of(own))
+    elif own is None or own["set_by"] == who:
+        new = inherits(rules, DEFAULT)
+    elif own["set_by"] == "operator":
+        return rules_of(own), own
+    else:
+        new, who = no_weaker(rules_of(own), rules), own["set_by"]
+    return new, set_by(who, new)
 
 
 async def plan_retention(access: Access, manifest: Manifest, rules: Retention, *, now: datetime) -> Thinned:
@@ -162,6 +182,8 @@ async def apply_retention(access: Access, rules: Retention | None, who: str | No
 
     async def edit(manifest: Manifest) -> Edit | None:
         chosen, retention = rules_for(manifest, rules, who)
+        if retention != manifest.retention:
+            access.placer.obey(placing_in, retention, access.effects.clock)
         now = access.effects.clock.now()
         told[:] = [await plan_retention(access, manifest, chosen, now=now)]
         if not told[0].dropped:

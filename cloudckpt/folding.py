@@ -133,7 +133,7 @@ async def thin(pages: Pages, manifest: Manifest, rules: Retention, *, now: datet
 
 def ranges(expired: Iterable[Entry], time: datetime, rules: Retention) -> tuple[Expired, ...]:
     """Return what a manifest tells of expired checkpoints, newest first."""
-    return merged([Expired(entry.seq, entry.seq, time, str(rules)) for entry in expired])
+    return merged([Expired(entry.seq, entry.seq, time, rules.keeping) for entry in expired])
 
 
 def merged(told: tuple[Expired, ...] | list[Expired]) -> tuple[Expired, ...]:

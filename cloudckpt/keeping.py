@@ -18,7 +18,8 @@ from cloudckpt.history import Which
 from cloudckpt.late import Late
 from cloudckpt.load import load
 from cloudckpt.model import CheckpointInfo, Origin, RunInfo, describe
-from cloudckpt.retention import Retention, chosen
+from cloudckpt.retention import DEFAULT, Retention, chosen, inherits
+from cloudckpt.storage.placed import Placer
 from cloudckpt.twins import awaited, waits
 
 if TYPE_CHECKING:
@@ -278,11 +279,18 @@ class Keeping:
     async def _set_retention(self, retention: Retention | None) -> None:
         """Set the rules of the store's runs that begin from now on; None takes them away.
 
-        A run keeps the rules that it began with, until `Run.retain` changes them.
+        A run keeps the rules that it began with, until `Run.retain` changes them. A lock or a
+        storage class that the new rules say nothing of stays; "none" takes it off.
+
+        Raises:
+            UnsupportedStoreError: The engine can't place objects as the rules say.
         """
         chosen(None, retention)
         found = await settings.read_settings(self._core.storage)
-        await settings.write_settings(self._core.storage, replace(found, retention=retention))
+        new = None if retention is None else inherits(retention, found.retention or DEFAULT)
+        if new is not None:
+            Placer(self._core.storage).obey(new.placing, self._core.effects.clock)
+        await settings.write_settings(self._core.storage, replace(found, retention=new))
         self._core.forget_settings()
 
     set_retention = waits(_set_retention)

@@ -22,7 +22,7 @@ from cloudckpt.ledger import INLINE_RESULT_BYTES, End, Note, noted, shortened, s
 from cloudckpt.model import RECENT_COMMITS, Entry, Extent, Manifest
 from cloudckpt.objects import Objects
 from cloudckpt.pages import Pages, find
-from cloudckpt.retention import plan_expiry, rules_of
+from cloudckpt.retention import placing_in, plan_expiry, rules_of
 
 INLINE_BYTES = 32 * 1024
 """A payload of at most this many bytes rides in the manifest."""
@@ -58,15 +58,22 @@ class Maker:
         self._inline_bytes = INLINE_BYTES if rides else 0
 
     async def next(self, manifest: Manifest, draft: Draft) -> Next:
-        """Put the payload, unless it rides or is there; return what to commit over `manifest`."""
+        """Put the payload, unless it rides or is there; return what to commit over `manifest`.
+
+        Raises:
+            UnsupportedStoreError: The engine can't place objects as the manifest's rules say.
+        """
+        self._objects.placer.obey(placing_in, manifest.retention, self._effects.clock)
         riding: dict[str, bytes] = {}
+        rules = rules_of(manifest.retention)
+        most = 0 if rules.locks else self._inline_bytes  # what expires as it rides was never locked
         if isinstance(draft.state, Again):
             entry = await self._again(manifest, draft, draft.state.seq)
         else:
-            entry = await self._new(manifest, draft, draft.state)
-            if len(draft.state.data) <= self._inline_bytes:
+            entry = await self._new(manifest, draft, draft.state, most)
+            if len(draft.state.data) <= most:
                 riding[entry.extents[0].key] = draft.state.data
-        rules, now = rules_of(manifest.retention), entry.time
+        now = entry.time
         plan = plan_expiry(
             (entry, *manifest.checkpoints), rules=rules, epoch=manifest.epoch, now=now, hold=manifest.hold
         )
@@ -94,11 +101,11 @@ class Maker:
         inline = {k: v for k, v in manifest.inline.items() if k in wanted and not self._objects.exists(k)}
         return Next(replace(new, inline=inline | riding), entry, next(iter(riding), None), dropped)
 
-    async def _new(self, manifest: Manifest, draft: Draft, encoded: Encoded) -> Entry:
-        """Put a new state, or make room for it to ride; return its entry."""
+    async def _new(self, manifest: Manifest, draft: Draft, encoded: Encoded, most: int) -> Entry:
+        """Put a new state, or make room for it to ride if it has at most so many bytes; return its entry."""
         seq = manifest.seq + 1
         extents = await self._objects.extents(seq, encoded.data)
-        if len(encoded.data) <= self._inline_bytes:
+        if len(encoded.data) <= most:
             await self._objects.make_room(manifest, len(encoded.data))
         else:
             await self._objects.put(extents, encoded.data)
@@ -154,7 +161,12 @@ class Maker:
         )
 
     async def noted(self, manifest: Manifest, notes: Sequence[Note]) -> Manifest:
-        """Return the manifest with notes in its ledger; puts a page when that takes too much room."""
+        """Return the manifest with notes in its ledger; puts a page when that takes too much room.
+
+        Raises:
+            UnsupportedStoreError: As `next`.
+        """
+        self._objects.placer.obey(placing_in, manifest.retention, self._effects.clock)
         ready = [await self._ready(note) for note in notes]
         new = noted(manifest, ready, now=self._effects.clock.now())
         return await shortened(self._pages, new, [note.key for note in notes])

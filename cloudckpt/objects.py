@@ -13,9 +13,9 @@ from functools import partial
 
 from cloudckpt import keys
 from cloudckpt.effects import ASIDE_SECONDS, Background, Effects, gather, sha256
-from cloudckpt.errors import StorageError
+from cloudckpt.errors import StorageError, UnsupportedStoreError
 from cloudckpt.model import Extent, Manifest
-from cloudckpt.storage.contract import Storage
+from cloudckpt.storage.placed import Placer
 from cloudckpt.sweep import Sweeper
 
 PART_BYTES = 128 * 1024 * 1024
@@ -37,14 +37,17 @@ class Objects:
     """What one writer knows of its run's objects. Not for concurrent callers.
 
     Args:
-        storage: The store.
+        placer: Puts them.
         effects: Time, chance and concurrency.
         run: The run's id.
         sweeper: Deletes what is dropped.
+
+    Attributes:
+        placer: The same.
     """
 
-    def __init__(self, storage: Storage, effects: Effects, run: str, sweeper: Sweeper) -> None:
-        self._storage = storage
+    def __init__(self, placer: Placer, effects: Effects, run: str, sweeper: Sweeper) -> None:
+        self.placer = placer
         self._effects = effects
         self._run = run
         self._sweeper = sweeper
@@ -70,10 +73,10 @@ class Objects:
     async def put(self, extents: tuple[Extent, ...], data: bytes) -> None:
         """Put a payload's objects; they exist when it returns."""
         if len(extents) == 1:
-            await self._storage.put(extents[0].key, data)  # as it is: an engine need not copy bytes
+            await self.placer.put(extents[0].key, data)  # as it is: an engine need not copy bytes
             return
         parts = (memoryview(data)[start : start + PART_BYTES] for start in range(0, len(data), PART_BYTES))
-        work = [partial(self._storage.put, x.key, part) for x, part in zip(extents, parts, strict=True)]
+        work = [partial(self.placer.put, x.key, part) for x, part in zip(extents, parts, strict=True)]
         await gather(self._effects, work, width=PARTS_AT_ONCE)
 
     def exists(self, key: str) -> bool:
@@ -141,7 +144,7 @@ class Objects:
             self._sweeper.doom({key: self._late.pop(key)})
 
     async def _put_riding(self, key: str, data: bytes) -> None:
-        await self._storage.put(key, data)
+        await self.placer.put(key, data)
         self._known.add(key)
 
     def drop(self, dropped: Mapping[str, int], riding: Mapping[str, bytes]) -> None:
@@ -177,5 +180,5 @@ class Objects:
 async def _ended(work: Background) -> None:
     try:
         await work.wait()
-    except StorageError:
+    except (StorageError, UnsupportedStoreError):
         return  # whoever needs the outcome looks at what is known, not at this

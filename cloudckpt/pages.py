@@ -23,6 +23,7 @@ from cloudckpt.errors import ArchivedError, CorruptCheckpointError
 from cloudckpt.format import decode_actions, decode_page, encode_actions, encode_branch, encode_leaf
 from cloudckpt.model import Action, Entry, Manifest, Page
 from cloudckpt.storage.contract import Storage
+from cloudckpt.storage.placed import Placer
 
 FAN = 16
 LEAF_ENTRIES = 64
@@ -34,10 +35,18 @@ READS_AT_ONCE = 8
 
 
 class Pages:
-    """Reads and writes the history objects of one run."""
+    """Reads and writes the history objects of one run.
 
-    def __init__(self, storage: Storage, effects: Effects, run: str) -> None:
+    Args:
+        storage: The store.
+        effects: Time, chance and concurrency.
+        run: The run's id.
+        placer: Puts them; one that knows no rules by default.
+    """
+
+    def __init__(self, storage: Storage, effects: Effects, run: str, placer: Placer | None = None) -> None:
         self._storage = storage
+        self._placer = placer or Placer(storage)
         self._effects = effects
         self._run = run
 
@@ -108,7 +117,7 @@ class Pages:
     async def _put(self, newest: int, document: bytes) -> tuple[str, int]:
         data = zstandard.ZstdCompressor(level=3).compress(document)
         name = keys.page_name(newest, await sha256(self._effects, data), self._effects.new_id())
-        await self._storage.put(keys.page_key(self._run, name), data)
+        await self._placer.put(keys.page_key(self._run, name), data)
         return name, len(data)
 
     async def grouped(self, pages: Iterable[Page]) -> tuple[Page, ...]:

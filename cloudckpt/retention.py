@@ -1,26 +1,33 @@
-"""Which checkpoints are kept. Pure.
+"""Which checkpoints are kept, and how their objects are placed. Pure.
 
-Owns: the rules, and the plan that they make of a history, with a reason for each
+Owns: the rules, whose count, and the plan that they make of a history, with a reason for each
 checkpoint. Invariants: the newest checkpoint, tagged and held ones, and the one
 that the running writer started from are always kept, whatever the rules say;
 whether one is kept depends on newer ones alone, so a history is planned from its
 newest end without knowing the rest; a clock, right or wrong, drops nothing that
-`keep_last` or `min_keep` keeps.
+`keep_last` or `min_keep` keeps; what an operator said of a lock only an operator weakens.
 
-It does not delete, and does not know where a checkpoint is.
+It does not delete or place, and does not know where a checkpoint is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
+from functools import reduce
 from typing import Any, Self
 
+from cloudckpt.clock import Clock
 from cloudckpt.errors import InvalidInputError, UnsupportedFormatError
 from cloudckpt.model import Entry, Hold
+from cloudckpt.storage.placing import Placing, parse_lock, placing_of, stricter
 
 KEEP_LAST = 10
+NONE = "none"
+"""Takes a lock or a storage class off; saying nothing leaves it as it is."""
+
+PLACES = ("lock", "storage_class")
 
 _PERIODS = {
     "hourly": "%Y-%m-%dT%H",
@@ -36,12 +43,19 @@ _MOST = 2**31
 class Retention:
     """Rules; a checkpoint is kept while any of them keeps it.
 
+    `lock` and `storage_class` keep nothing: they say how objects are placed, for every client. Where
+    rules say nothing of one of them, what the run or its store had stays; "none" takes it off. A
+    pointer is never locked or moved. See docs/erasure.md.
+
     Attributes:
-        keep_last: The newest N, from 1. With no rule given, 10.
+        keep_last: The newest N, from 1. With no rule of keeping given, 10.
         keep_within: Those that are no older than this: a `timedelta`, or seconds.
         hourly, daily, weekly, monthly, yearly: Of each of the last N hours (days, ...)
             that have checkpoints, the newest one; in UTC.
         min_keep: Never fewer than this many of the newest, from 1, whatever the clocks say.
+        lock: Lock each object that is written, such as ``"compliance:7y"`` or ``"governance:30d"``.
+            Code and clients can't make it weaker; an operator can.
+        storage_class: Of each object that is written, such as ``"STANDARD_IA"``.
 
     Raises:
         InvalidInputError: A rule is not usable.
@@ -55,6 +69,8 @@ class Retention:
     monthly: int | None = None
     yearly: int | None = None
     min_keep: int = 1
+    lock: str | None = None
+    storage_class: str | None = None
 
     def __post_init__(self) -> None:
         for name in ("keep_last", *_PERIODS, "min_keep"):
@@ -65,9 +81,27 @@ class Retention:
             object.__setattr__(self, "keep_within", _span(self.keep_within))
         if all(getattr(self, name) is None for name in ("keep_last", "keep_within", *_PERIODS)):
             object.__setattr__(self, "keep_last", KEEP_LAST)
+        if self.lock not in (None, NONE):
+            object.__setattr__(self, "lock", str(parse_lock(self.lock)))
+        placing_of(None, self.storage_class)
 
     def __str__(self) -> str:
-        return ", ".join(f"{name}={value}" for name, value in self.to_json().items()) or "no rule"
+        return _told(self.to_json())
+
+    @property
+    def keeping(self) -> str:
+        """The rules of keeping alone, as text."""
+        return _told({name: value for name, value in self.to_json().items() if name not in PLACES})
+
+    @property
+    def locks(self) -> bool:
+        """Whether objects are locked."""
+        return self.lock not in (None, NONE)
+
+    def placing(self, clock: Clock) -> Placing:
+        """Return how objects are placed, by a writer with this clock."""
+        kind = None if self.storage_class == NONE else self.storage_class
+        return placing_of(self.lock if self.locks else None, kind, clock)
 
     def to_json(self) -> dict[str, Any]:
         """Return the rules that are set, as JSON; a span in seconds."""
@@ -95,6 +129,10 @@ class Retention:
 
 
 DEFAULT = Retention()
+
+
+def _told(rules: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in rules.items()) or "no rule"
 
 
 def _span(value: timedelta | float) -> timedelta:
@@ -129,18 +167,38 @@ def rules_of(retention: Mapping[str, Any] | None) -> Retention:
     return DEFAULT if retention is None else Retention.from_json(retention["rules"])
 
 
+def placing_in(retention: Mapping[str, Any] | None, clock: Clock) -> Placing:
+    """Return how objects are placed by a manifest's `retention`; raises as `rules_of`."""
+    return rules_of(retention).placing(clock)
+
+
+def inherits(rules: Retention, old: Retention) -> Retention:
+    """Return an operator's rules, with the placing of the old ones where they say nothing of it."""
+    lock, kind = rules.lock or old.lock, rules.storage_class or old.storage_class
+    return replace(rules, lock=None if lock == NONE else lock, storage_class=None if kind == NONE else kind)
+
+
+def no_weaker(code: Retention, old: Retention) -> Retention:
+    """Return the rules that code asks for over old ones; it may add a lock and make one stricter."""
+    if old.locks and code.lock is not None:
+        locks = [parse_lock(one.lock) for one in (code, old) if one.lock is not None and one.locks]
+        code = replace(code, lock=str(reduce(stricter, locks)))
+    return inherits(code, old)
+
+
 def settled(
     retention: Mapping[str, Any] | None, code: Retention | None, store: Retention | None
 ) -> Mapping[str, Any] | None:
     """Return what a manifest's `retention` becomes when a writer takes over.
 
     An operator's rules stay; else those that the code asks for count, else what is there,
-    else (at the run's beginning) the store's.
+    else (at the run's beginning) the store's. The code's are `no_weaker` than what they replace.
     """
     if retention is not None and retention["set_by"] == "operator":
         return retention
     if code is not None:
-        return set_by("code", code)
+        old = rules_of(retention) if retention is not None else store or DEFAULT
+        return set_by("code", no_weaker(code, old))
     return retention if retention is not None or store is None else set_by("store", store)
 
 

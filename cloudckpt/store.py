@@ -78,7 +78,7 @@ def open(
         lock: Lock each object that is written, such as ``"compliance:7y"`` or ``"governance:30d"``: nobody
             can erase it before. Needs a bucket with object lock. Pointers are never locked.
         storage_class: Of each object that is written, such as ``"STANDARD_IA"``; pointers stay in the
-            bucket's own. See docs/erasure.md for both.
+            bucket's own. See docs/erasure.md for both; the rules (`retention`) may have them, too.
 
     Raises:
         InvalidInputError: An argument is not usable.

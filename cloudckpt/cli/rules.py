@@ -1,8 +1,9 @@
-"""``cloudckpt retain``: which checkpoints are kept."""
+"""``cloudckpt retain``: which checkpoints are kept, and how their objects are placed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final
 
@@ -16,7 +17,7 @@ from cloudckpt.cli.frame import confirm, dry_run_option, run_argument, with_outp
 from cloudckpt.cli.screen import Column, Document, Output
 from cloudckpt.cli.words import counted, iso, rules_text, size, span, when
 from cloudckpt.curate import Thinned
-from cloudckpt.retention import Retention
+from cloudckpt.retention import DEFAULT, PLACES, Retention, inherits
 from cloudckpt.run import Run
 from cloudckpt.store import Store
 
@@ -71,6 +72,12 @@ def _rule_options(command: Any) -> Any:
                 )
             ),
             _count("min_keep", "Never keep fewer than N, whatever the clocks say."),
+            click.option(
+                "--lock", metavar="LOCK", help="Lock each object: compliance:7y, governance:30d, or none."
+            ),
+            click.option(
+                "--storage-class", metavar="WORD", help="The storage class of each object, or none."
+            ),
         )
     ):
         command = option(command)
@@ -103,18 +110,31 @@ def retain(
 
     A checkpoint is kept while any rule keeps it. The newest, tagged and held ones and the one
     that the writer started from are always kept. Without a rule, the run's own are applied.
-    The rules stay with the run, whatever its code asks for.
+    The rules stay with the run, whatever its code asks for. A lock or a storage class alone
+    leaves the other rules as they are, and the other way round.
     """
     chosen = {name: value for name, value in given.items() if value is not None}
-    rules = Retention(**chosen) if chosen else None
     if default:
         if run is not None:
             raise click.UsageError("--default is of the whole store; leave RUN out")
+        rules = _rules(chosen, lambda: store.get_retention() or DEFAULT)
         _default(store, out, rules, apply=apply, clear=clear, dry_run=dry_run, yes=yes)
         return
     if run is None or apply or clear:
         raise click.UsageError("name a RUN, or say --default (which --apply and --clear go with)")
-    names.whole(store, run, lambda found: _retain(found, out, rules, dry_run=dry_run, yes=yes))
+
+    def work(found: Run) -> None:
+        rules = _rules(chosen, lambda: found.summary().retention)
+        _retain(found, out, rules, dry_run=dry_run, yes=yes)
+
+    names.whole(store, run, work)
+
+
+def _rules(given: Mapping[str, Any], old: Callable[[], Retention]) -> Retention | None:
+    """Return the rules that are asked for; None when nothing is asked for."""
+    if not given:
+        return None
+    return replace(old(), **given) if given.keys() <= set(PLACES) else Retention(**given)
 
 
 def _retain(run: Run, out: Output, rules: Retention | None, *, dry_run: bool, yes: bool) -> None:
@@ -169,22 +189,23 @@ def _default(
             store.set_retention(None)
         out.done("runs that begin from now on have no rules of the store's", {"retention": None})
         return
-    wanted = rules or store.get_retention()
+    old = store.get_retention()
+    wanted = old if rules is None else inherits(rules, old or DEFAULT)
     if apply:
         if wanted is None:
             raise click.UsageError("the store has no rules yet; give some, such as --keep-last 10")
         if not dry_run:
-            confirm(f"Drop what {wanted} does not keep, in all runs of {store.url}?", yes=yes)
+            confirm(f"Drop what {wanted.keeping} does not keep, in all runs of {store.url}?", yes=yes)
     if rules is not None and not dry_run:
         store.set_retention(rules)
     if apply and wanted is not None:
         _apply(store, out, wanted, dry_run=dry_run)
-    elif rules is None:
+    elif rules is None or wanted is None:
         said = "the store has no rules of its own" if wanted is None else f"the store's rules: {wanted}"
         out.done(said, {"retention": wanted and wanted.to_json()})
     else:
         would = "would keep" if dry_run else "keep"
-        out.done(f"runs that begin from now on {would} {rules}", {"retention": rules.to_json()})
+        out.done(f"runs that begin from now on {would} {wanted}", {"retention": wanted.to_json()})
 
 
 def _apply(store: Store, out: Output, rules: Retention, *, dry_run: bool) -> None:

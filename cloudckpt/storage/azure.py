@@ -44,7 +44,7 @@ from cloudckpt.storage.answers import (
 from cloudckpt.storage.azure_beside import AzureBeside, check_tier, placed
 from cloudckpt.storage.contract import Data, Listed, Page, Stored, Token
 from cloudckpt.storage.pieces import in_pieces
-from cloudckpt.storage.placing import NOWHERE, Placing, lock_told
+from cloudckpt.storage.placing import NOWHERE, Placing, effective, lock_told
 from cloudckpt.storage.retry import PATIENCE
 
 PAGE_ROWS = 1000
@@ -149,9 +149,10 @@ class AzureStorage(AzureBeside):
             raise PreconditionFailedError("the key is missing", key=key) from error
 
     async def put(self, key: str, data: Data) -> None:
+        placing = effective(self._placing)
         try:
-            with lock_told(self._placing):
-                await self._upload(key, data, overwrite=False, **placed(self._placing))
+            with lock_told(placing):
+                await self._upload(key, data, overwrite=False, **placed(placing))
         except PreconditionFailedError:
             return  # write-once: what is there was written by an earlier try
 

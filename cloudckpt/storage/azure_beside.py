@@ -25,7 +25,7 @@ _MODES = {"governance": "Unlocked", "compliance": "Locked"}
 
 
 class AzureBeside:
-    """`Versioned` and `Restorable` for Azure."""
+    """`Versioned`, `Restorable` and `Places` for Azure."""
 
     _prefix: str
     _each: dict[str, Any]
@@ -102,6 +102,9 @@ class AzureBeside:
         with self._told(key):
             blob = (await self._opened()).get_blob_client(self._prefix + key)
             await blob.set_standard_blob_tier("Hot", rehydrate_priority=priority, **self._each)
+
+    def check_placing(self, placing: Placing) -> None:
+        check_tier(placing)
 
 
 def check_tier(placing: Placing) -> None:

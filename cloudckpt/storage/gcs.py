@@ -40,7 +40,7 @@ from cloudckpt.storage.gcs_answers import (
 )
 from cloudckpt.storage.gcs_beside import GCSBeside, placed
 from cloudckpt.storage.pieces import in_pieces
-from cloudckpt.storage.placing import NOWHERE, Placing, lock_told
+from cloudckpt.storage.placing import NOWHERE, Placing, effective, lock_told
 from cloudckpt.storage.retry import PATIENCE
 
 PAGE_ROWS = 1000
@@ -132,9 +132,10 @@ class GCSStorage(GCSBeside):
         return await self._upload(key, data, token)
 
     async def put(self, key: str, data: Data) -> None:
+        placing = effective(self._placing)
         try:
-            with lock_told(self._placing):
-                await self._upload(key, data, "0", placed(self._placing))
+            with lock_told(placing):
+                await self._upload(key, data, "0", placed(placing))
         except PreconditionFailedError:
             return  # write-once: what is there was written by an earlier try
 

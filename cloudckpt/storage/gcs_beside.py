@@ -23,7 +23,7 @@ _MODES = {"governance": "Unlocked", "compliance": "Locked"}
 
 
 class GCSBeside:
-    """`Versioned` for Google Cloud Storage."""
+    """`Versioned` and `Places` for Google Cloud Storage."""
 
     _prefix: str
     _objects: str
@@ -33,6 +33,9 @@ class GCSBeside:
 
     def _path(self, key: str) -> str:
         raise NotImplementedError
+
+    def check_placing(self, placing: Placing) -> None:
+        """Refuse nothing: which words a bucket takes is told by the answer to a write."""
 
     async def versions(self, prefix: str, *, cursor: str | None = None) -> VersionPage:
         soft = cursor is not None and cursor.startswith(SOFT)

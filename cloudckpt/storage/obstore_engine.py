@@ -32,7 +32,7 @@ from cloudckpt.storage.answers import AbsentError, OutOfRangeError, UnchangedErr
 from cloudckpt.storage.contract import Data, Listed, Page, Stored, Token
 from cloudckpt.storage.obstore_answers import INSTALL, raise_made, raise_told
 from cloudckpt.storage.obstore_options import Profile, Recipe, recipe_for
-from cloudckpt.storage.placing import NOWHERE, Placing, check_cant
+from cloudckpt.storage.placing import NOWHERE, Placing, check_cant, effective
 from cloudckpt.storage.retry import PATIENCE
 
 PAGE_ROWS = 1000
@@ -83,7 +83,7 @@ class ObstoreStorage:
             raise UnsupportedStoreError(f"engine='obstore' needs obstore; {INSTALL}") from error
         if prefix and any(part in ("", ".", "..") for part in prefix.split("/")):
             raise InvalidInputError("obstore takes no empty, '.' or '..' part in a path", prefix=prefix)
-        check_cant(placing, lock="obstore can't send a lock: use the engine s3fs, boto3, gcsfs or adlfs")
+        self.check_placing(placing)
         self.url = f"{scheme}://{bucket}/{prefix}".rstrip("/")
         self._obstore = obstore
         self._scheme = scheme
@@ -92,7 +92,7 @@ class ObstoreStorage:
         self._token = "version" if scheme == "gs" else "e_tag"
         self.options = dict(storage_options or {})
         self._recipe = recipe_for(scheme, bucket, self.options)
-        self._object = _placed(self._recipe.put, placing)
+        self._placing = placing
         self._patience = patience
         self._login: tuple[Recipe, Any] | None = None
         self._stores: dict[bool, Any] = {}  # for large uploads, and for all else
@@ -150,9 +150,12 @@ class ObstoreStorage:
 
     async def put(self, key: str, data: Data) -> None:
         try:
-            self._put(key, data, "create", self._object)
+            self._put(key, data, "create", _placed(self._recipe.put, effective(self._placing)))
         except PreconditionFailedError:
             return  # write-once: what is there was written by an earlier try
+
+    def check_placing(self, placing: Placing) -> None:
+        check_cant(placing, lock="obstore can't send a lock: use the engine s3fs, boto3, gcsfs or adlfs")
 
     @property
     def _pointer(self) -> dict[str, Any]:

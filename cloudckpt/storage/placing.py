@@ -1,8 +1,9 @@
 """How objects are placed: under a lock, and in a storage class. Never pointers.
 
-Owns: what `lock=` and `storage_class=` of `cloudckpt.open` mean. Invariant: only `put` is
-given them, by which objects are written; a pointer is replaced all the time. Each engine
-says itself what it sends.
+Owns: what `lock=` and `storage_class=` mean, of `cloudckpt.open` and of a run's rules, and
+which of them counts where both say something. Invariants: only `put` is given them, by which
+objects are written, since a pointer is replaced all the time; the rules make a lock no
+weaker. Each engine says itself what it sends.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 
 from cloudckpt.clock import Clock, SystemClock
 from cloudckpt.errors import InvalidInputError, StorageError, UnsupportedStoreError
@@ -43,6 +45,9 @@ class Lock:
             end = now.replace(year=year, month=3, day=1)
         return end + timedelta(days=self.days)
 
+    def __str__(self) -> str:
+        return f"{self.mode}:{self.years}y" if self.years else f"{self.mode}:{self.days}d"
+
 
 def parse_lock(text: str) -> Lock:
     """Return the lock that a text such as ``compliance:7y`` names.
@@ -57,6 +62,16 @@ def parse_lock(text: str) -> Lock:
     if not 1 <= amount <= MOST_YEARS * (1 if found[3] == "y" else 365):
         raise InvalidInputError(f"a lock lasts from a day to {MOST_YEARS} years", lock=text)
     return Lock(found[1], years=amount) if found[3] == "y" else Lock(found[1], days=amount)
+
+
+_SOME_DAY = datetime(2000, 3, 1, tzinfo=UTC)
+
+
+def stricter(one: Lock, other: Lock) -> Lock:
+    """Return the lock that keeps what either keeps: it ends when the later one does, by the stricter mode."""
+    # Where both end on one day, such as 365d and 1y, a leap year makes the year the longer one.
+    longer = max(one, other, key=lambda lock: (lock.until(_SOME_DAY), lock.years))
+    return replace(longer, mode=max(one.mode, other.mode, key=MODES.index))
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +95,42 @@ class Placing:
         """Return when the lock of an object that is written now ends; None without a lock."""
         return None if self.lock is None else self.lock.until(self.clock.now())
 
+    def under(self, rules: Placing) -> Placing:
+        """Return this placing of a client's as the rules of a run make it.
+
+        Their storage class counts before its own; of two locks, see `stricter`.
+        """
+        both = None if self.lock is None or rules.lock is None else stricter(self.lock, rules.lock)
+        return Placing(
+            both or self.lock or rules.lock, rules.storage_class or self.storage_class, rules.clock
+        )
+
 
 NOWHERE = Placing()
 """As the store does by itself."""
+
+_rules: ContextVar[Placing | None] = ContextVar("what the rules say of the object being put", default=None)
+
+
+@contextmanager
+def placed_by(rules: Placing) -> Iterator[None]:
+    """Let what engines put in the block be placed as the rules of a run say."""
+    before = _rules.get()
+    _rules.set(rules)
+    try:
+        yield
+    finally:
+        _rules.set(before)  # by a token it would fail where a coroutine that was dropped is closed elsewhere
+
+
+def effective(own: Placing) -> Placing:
+    """Return how an object is placed now: what an engine's `put` must ask, before it hops to a thread.
+
+    Args:
+        own: What the engine was opened with.
+    """
+    rules = _rules.get()
+    return own if rules is None else own.under(rules)
 
 
 def placing_of(lock: str | None, storage_class: str | None, clock: Clock | None = None) -> Placing:
@@ -133,7 +181,7 @@ def lock_told(placing: Placing) -> Iterator[None]:
             raise
         raise StorageError(
             "the store refuses to lock the object; the bucket needs object lock (S3), object retention "
-            "(Google) or version-level immutability (Azure), or leave lock= out",
+            "(Google) or version-level immutability (Azure), or leave lock= out, of `open` and of the rules",
             kind="no-object-lock",
             **error.facts,
         ) from error

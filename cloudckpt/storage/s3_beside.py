@@ -27,12 +27,15 @@ _GONE = ("NoSuchVersion", "NoSuchKey")
 
 
 class S3Beside:
-    """`Versioned` and `Restorable` for S3."""
+    """`Versioned`, `Restorable` and `Places` for S3."""
 
     _prefix: str
 
     async def _call(self, method: str, key: str | None, **parameters: Any) -> Any:
         raise NotImplementedError
+
+    def check_placing(self, placing: Placing) -> None:
+        """Refuse nothing: which words a bucket takes is told by the answer to a write."""
 
     # ---- versions
 

@@ -19,7 +19,7 @@ from typing import Any
 from cloudckpt.errors import AmbiguousError, CloudckptError, PreconditionFailedError, UnsupportedStoreError
 from cloudckpt.storage.answers import AbsentError, OutOfRangeError, UnchangedError
 from cloudckpt.storage.contract import Data, Listed, Page, Stored, Token
-from cloudckpt.storage.placing import NOWHERE, Placing, lock_told
+from cloudckpt.storage.placing import NOWHERE, Placing, effective, lock_told
 from cloudckpt.storage.s3_answers import raise_answer, raise_told
 from cloudckpt.storage.s3_beside import S3Beside, placed
 
@@ -138,9 +138,10 @@ class S3Requests(S3Beside, ABC):
             raise PreconditionFailedError("the key is missing", key=key) from error
 
     async def put(self, key: str, data: Data) -> None:
+        placing = effective(self._placing)
         try:
-            with lock_told(self._placing):
-                await self._put(key, data, IfNoneMatch="*", **placed(self._placing))
+            with lock_told(placing):
+                await self._put(key, data, IfNoneMatch="*", **placed(placing))
         except PreconditionFailedError:
             return  # write-once: what is there was written by an earlier try
 

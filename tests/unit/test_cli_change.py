@@ -10,6 +10,7 @@ import pytest
 from cloudckpt import keys
 from cloudckpt.cli import shapes
 from cloudckpt.retention import Retention
+from cloudckpt.storage.placed import Placer
 from tests.unit.cli_lab import Lab, agent, counted, new_lab
 
 WRITES = {"create", "replace", "put", "delete"}
@@ -182,6 +183,53 @@ def test_the_stores_rules_are_applied_to_runs_without_their_own(
     told = lab("retain", "--default", "--apply", "--yes", "--json")
     assert (told.code, [row["run"] for row in told.rows]) == (1, ["r"])
     assert "damaged" in told.err
+
+
+@pytest.fixture
+def places(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the store in memory pass for one that can lock objects."""
+    monkeypatch.setattr(Placer, "_check", lambda _, placing: None)
+
+
+@pytest.mark.usefixtures("places")
+def test_a_lock_leaves_the_other_rules_and_they_leave_it(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An operator who adds a lock wants no checkpoint dropped, and who drops some, no lock ended."""
+    lab.store.run("r").retain(Retention(daily=7, keep_last=50))
+    placed = ("--lock", "compliance:7y", "--storage-class", "GLACIER_IR")
+    told = lab("retain", "r", *placed, "--json").json
+    rules = {"keep_last": 50, "daily": 7, "lock": "compliance:7y", "storage_class": "GLACIER_IR"}
+    assert (told["rules"], told["drops"]) == (rules, 0)
+    assert lab("show", "r", "--json").json["retention"] == rules
+    assert "lock=compliance:7y" in lab.terminal(monkeypatch, "show", "r").out
+    rules = {**rules, "keep_last": 20}
+    del rules["daily"]
+    assert lab("retain", "r", "--keep-last", "20", "--json").json["rules"] == rules
+    told = lab("retain", "r", "--lock", "none", "--storage-class", "none", "--json").json
+    assert told["rules"] == {"keep_last": 20}
+    assert lab("retain", "r", "--lock", "7y").code == 2
+    assert lab.store.run("r").summary().retention == Retention(keep_last=20)
+
+
+@pytest.mark.usefixtures("places")
+def test_the_stores_lock_is_set_shown_applied_and_taken_off(lab: Lab) -> None:
+    default = ("retain", "--default")
+    lab(*default, "--daily", "7")
+    assert "daily=7, lock=governance:30d" in lab(*default, "--lock", "governance:30d", "--dry-run").out
+    assert lab.store.get_retention() == Retention(daily=7)
+    assert "daily=7, lock=governance:30d" in lab(*default, "--lock", "governance:30d").out
+    told = lab(*default, "--keep-last", "9", "--apply", "--yes", "--json")
+    assert told.json["rules"] == {"keep_last": 9, "lock": "governance:30d"}
+    assert lab.store.run("r").summary().retention == Retention(keep_last=9, lock="governance:30d")
+    assert lab(*default, "--lock", "none", "--apply", "--yes", "--json").json["rules"] == {"keep_last": 9}
+    assert lab.store.run("r").summary().retention == lab.store.get_retention() == Retention(keep_last=9)
+
+
+def test_a_store_that_knows_no_locks_takes_none_into_its_rules(lab: Lab) -> None:
+    for args in (["r"], ["--default"]):
+        told = lab("retain", *args, "--lock", "compliance:7y")
+        assert told.code == 2
+        assert "--lock none" in told.err
+    assert lab.store.get_retention() is None
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,11 @@
-"""What `lock=` and `storage_class=` mean, and which engines refuse them."""
+"""What `lock=` and `storage_class=` mean, which of two counts, and which engines refuse them."""
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import pickle
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,17 @@ import pytest
 import cloudckpt
 from cloudckpt.errors import InvalidInputError, UnsupportedStoreError
 from cloudckpt.storage import azure_beside, gcs_beside, s3_beside
-from cloudckpt.storage.placing import Lock, Placing, parse_lock, placing_of
+from cloudckpt.storage.placing import (
+    MODES,
+    NOWHERE,
+    Lock,
+    Placing,
+    effective,
+    parse_lock,
+    placed_by,
+    placing_of,
+    stricter,
+)
 from tests.protocol.scripted import OwnTime
 
 _names = itertools.count()
@@ -63,6 +75,76 @@ def test_the_end_is_counted_from_the_writers_clock() -> None:
     placing = placing_of("governance:2d", None, OwnTime())
     assert placing.until() == OwnTime().now() + timedelta(days=2)
     assert Placing().until() is None
+
+
+# ---- a client's own, and that of the rules
+
+LOCKS = [Lock(mode, days=n) for mode in MODES for n in (1, 30, 365, 366, 1096)]
+LOCKS += [Lock(mode, years=n) for mode in MODES for n in (1, 3, 7)]
+DAYS = [
+    datetime(2026, 1, 15, tzinfo=UTC),
+    datetime(2028, 2, 29, tzinfo=UTC),
+    datetime(2027, 3, 1, tzinfo=UTC),
+]
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+def test_a_lock_is_written_as_it_is_read(lock: Lock) -> None:
+    """The rules of a run carry it as text."""
+    assert parse_lock(str(lock)) == lock
+
+
+@pytest.mark.parametrize("pair", list(itertools.product(LOCKS, repeat=2)))
+def test_the_stricter_of_two_locks_is_weaker_than_neither(pair: tuple[Lock, Lock]) -> None:
+    """A lock that ends a day early is found out when it is needed. In leap years too: 1y against 365d."""
+    found = stricter(*pair)
+    assert found == stricter(*reversed(pair))
+    assert found.mode == max((one.mode for one in pair), key=MODES.index)
+    for now in DAYS:
+        assert found.until(now) == max(one.until(now) for one in pair)
+
+
+def test_the_rules_come_before_a_clients_own_and_weaken_no_lock() -> None:
+    own = placing_of("governance:2y", "HOT", OwnTime())
+    rules = placing_of("compliance:7d", "COOL", OwnTime())
+    assert own.under(rules).lock == rules.under(own).lock == Lock("compliance", years=2)
+    assert own.under(rules).storage_class == "COOL"
+    assert own.under(rules).clock is rules.clock
+    assert own.under(placing_of(None, "COOL")).lock == own.lock
+    assert own.under(placing_of("compliance:7d", None)).storage_class == "HOT"
+    assert Placing().under(rules) == rules
+
+
+def test_a_placing_holds_in_its_block_and_in_what_is_started_there() -> None:
+    """And nowhere else: the put of another run, at the same time in the same loop, has its own."""
+    one, other = placing_of("compliance:7d", None), placing_of(None, "COOL")
+
+    async def put() -> list[Placing]:
+        found = []
+        for _ in range(3):
+            await asyncio.sleep(0)
+            found.append(effective(NOWHERE))
+        return found
+
+    async def placed(rules: Placing) -> list[Placing]:
+        with placed_by(rules):
+            return await asyncio.create_task(put())
+
+    async def both() -> Any:
+        return await asyncio.gather(placed(one), placed(other), put())
+
+    first, second, third = asyncio.run(both())
+    assert [one] * 3 == [replace(x, clock=one.clock) for x in first]
+    assert [other] * 3 == [replace(x, clock=other.clock) for x in second]
+    assert third == [NOWHERE] * 3
+
+
+def test_a_placing_ends_with_its_block_also_by_an_error() -> None:
+    with placed_by(placing_of("compliance:7d", None)):
+        with pytest.raises(ZeroDivisionError), placed_by(placing_of("governance:1d", None)):
+            raise ZeroDivisionError
+        assert effective(NOWHERE).lock == Lock("compliance", days=7)
+    assert effective(NOWHERE) is NOWHERE
 
 
 @pytest.mark.parametrize("word", ["", "  ", 3, b"STANDARD_IA"])

@@ -10,9 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cloudckpt.clock import SystemClock
 from cloudckpt.errors import InvalidInputError, UnsupportedFormatError
 from cloudckpt.model import Entry, Hold
-from cloudckpt.retention import Retention, chosen, plan_expiry, rules_of, set_by, settled
+from cloudckpt.retention import Retention, chosen, inherits, plan_expiry, rules_of, set_by, settled
+from cloudckpt.storage.placing import Lock
 from tests.unit.test_model import entry
 
 NOW = datetime(2030, 6, 15, 12, 30, tzinfo=UTC)
@@ -128,6 +130,62 @@ def test_who_decides() -> None:
     assert settled(set_by("code", code), None, store) == set_by("code", code)
     assert settled(None, None, None) is None
     assert rules_of(None) == Retention(keep_last=10)
+
+
+def test_a_placing_is_no_rule_of_keeping() -> None:
+    """The plan is the same with it and without it, and so is the default."""
+    placed = Retention(lock=" Compliance:7Y ", storage_class="GLACIER_IR")
+    assert placed.to_json() == {"keep_last": 10, "lock": "compliance:7y", "storage_class": "GLACIER_IR"}
+    assert Retention.from_json(placed.to_json()) == placed
+    assert str(placed) == "keep_last=10, lock=compliance:7y, storage_class=GLACIER_IR"
+    assert placed.keeping == str(Retention())
+    entries = tuple(entry(seq) for seq in range(30, 0, -1))
+    plain = plan_expiry(entries, rules=Retention(), epoch=1, now=NOW)
+    assert plan_expiry(entries, rules=placed, epoch=1, now=NOW) == plain
+    assert placed.placing(SystemClock()).lock == Lock("compliance", years=7)
+    assert not Retention(lock="none", storage_class="none").placing(SystemClock())
+    assert (placed.locks, Retention().locks, Retention(lock="none").locks) == (True, False, False)
+
+
+@pytest.mark.parametrize("bad", [{"lock": "7y"}, {"lock": 7}, {"storage_class": " "}, {"storage_class": 3}])
+def test_an_unusable_placing_is_refused(bad: Any) -> None:
+    with pytest.raises(InvalidInputError, match=next(iter(bad))):
+        Retention(**bad)
+
+
+YEAR, DAY = "governance:1y", "compliance:1d"
+
+
+@pytest.mark.parametrize(
+    ("code", "old", "lock"),
+    [
+        (None, None, None),
+        (YEAR, None, YEAR),
+        (None, YEAR, YEAR),
+        ("none", YEAR, YEAR),
+        ("none", None, None),
+        (DAY, YEAR, "compliance:1y"),
+        (YEAR, DAY, "compliance:1y"),
+        ("governance:2y", YEAR, "governance:2y"),
+        (DAY, DAY, DAY),
+    ],
+)
+def test_code_makes_a_lock_no_weaker(code: str | None, old: str | None, lock: str | None) -> None:
+    """At the run's beginning as when it takes over; the rules of keeping are its own."""
+    asks, had = Retention(keep_last=3, lock=code), Retention(daily=7, lock=old)
+    wanted = set_by("code", Retention(keep_last=3, lock=lock))
+    assert settled(None, asks, had) == wanted
+    assert settled(set_by("store", had), asks, None) == settled(set_by("code", had), asks, None) == wanted
+    operator = set_by("operator", had)
+    assert settled(operator, asks, None) == operator
+
+
+def test_an_operator_takes_a_placing_off_by_its_word_alone() -> None:
+    had = Retention(daily=7, lock=YEAR, storage_class="COOL")
+    assert inherits(Retention(keep_last=3), had) == Retention(keep_last=3, lock=YEAR, storage_class="COOL")
+    assert inherits(Retention(keep_last=3, lock=DAY), had).lock == DAY
+    assert inherits(Retention(keep_last=3, lock="none", storage_class="none"), had) == Retention(keep_last=3)
+    assert inherits(Retention(lock="none"), Retention()) == Retention()
 
 
 @pytest.mark.parametrize("name", ["keep_last", "hourly", "daily", "weekly", "monthly", "yearly", "min_keep"])
