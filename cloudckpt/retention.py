@@ -1,6 +1,6 @@
 """Which checkpoints are kept, and how their objects are placed. Pure.
 
-Owns: the rules, whose count, and the plan that they make of a history, with a reason for each
+Owns: the rules, which of several count, and the plan that they make of a history, with a reason for each
 checkpoint. Invariants: the newest checkpoint, tagged and held ones, and the one
 that the running writer started from are always kept, whatever the rules say;
 whether one is kept depends on newer ones alone, so a history is planned from its
