@@ -82,7 +82,6 @@ class Core:
         self._latency = latency
         self._probed = probed
         self._rides = rides
-        self._settings: settings.Settings | None = None  # for runs that begin here; read once
         engine = make()
         self.url = engine.url
         self._runner = make_runner(blocking=engine.blocking, clock=clock)
@@ -167,13 +166,7 @@ class Core:
         if not self._probed:
             await probe.ensure_probed(self.storage, self.effects)
             self._probed = True
-        if self._settings is None:
-            self._settings = await settings.read_settings(self.storage)
-        return self._settings.retention
-
-    def forget_settings(self) -> None:
-        """Read the store's settings again before the next run begins here."""
-        self._settings = None
+        return (await settings.read_settings(self.storage)).retention  # each time: others may set them
 
     def close(self, *, timeout: float | None = None) -> None:
         """Let what runs started aside end, and close the engine. Safe to call twice.

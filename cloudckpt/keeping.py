@@ -291,7 +291,6 @@ class Keeping:
         if new is not None:
             Placer(self._core.storage).obey(new.placing, self._core.effects.clock)
         await settings.write_settings(self._core.storage, replace(found, retention=new))
-        self._core.forget_settings()
 
     set_retention = waits(_set_retention)
     aset_retention = awaited(_set_retention)

@@ -7,6 +7,7 @@ import itertools
 import secrets
 import time
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -145,3 +146,13 @@ def test_an_error_in_the_block_is_seen_though_the_store_was_closed_in_it() -> No
 
     with pytest.raises(ZeroDivisionError):
         block()
+
+
+def test_a_store_that_is_open_obeys_the_rules_that_another_sets(tmp_path: Path) -> None:
+    """A service that runs for weeks must not begin runs under the rules of its first day."""
+    with cloudckpt.open(tmp_path) as service, cloudckpt.open(tmp_path) as operator:
+        service.run("first").save(1)
+        operator.set_retention(Retention(keep_last=2))
+        service.run("second").save(1)
+        rules = [service.run(run).summary().retention.keep_last for run in ("first", "second")]
+    assert rules == [10, 2]

@@ -110,7 +110,6 @@ class Desk:
         self.world = world
         self.now = now
         self.rules = rules
-        self._known: list[Mapping[str, Any] | None] = []
         self._sightings: dict[str, tuple[Any, datetime]] = {}
 
     def is_busy(self, run: str, life: Life) -> bool:
@@ -124,11 +123,8 @@ class Desk:
         return (now - self._sightings[run][1]).total_seconds() < life.lease[0]
 
     def prepare(self) -> Mapping[str, Any] | None:
-        """Return the place's own rules, as they were when this desk first began a run."""
-        if not self._known:
-            self._known.append(self.world.rules)
-        return self._known[0]
+        """Return the place's own rules."""
+        return self.world.rules
 
     def set_rules(self, rules: Mapping[str, Any] | None) -> None:
         self.world.rules = rules
-        self._known.clear()
