@@ -89,6 +89,7 @@ def _rule_options(command: Any) -> Any:
 @_rule_options
 @click.option("--default", is_flag=True, help="The rules of the store, for runs that have none of their own.")
 @click.option("--apply", is_flag=True, help="With --default: apply them to all runs now.")
+@click.option("--prefix", help="With --apply: only to runs whose id begins like this.")
 @click.option("--clear", is_flag=True, help="With --default: take the store's rules away.")
 @dry_run_option
 @yes_option
@@ -101,6 +102,7 @@ def retain(
     *,
     default: bool,
     apply: bool,
+    prefix: str | None,
     clear: bool,
     dry_run: bool,
     yes: bool,
@@ -114,11 +116,13 @@ def retain(
     leaves the other rules as they are, and the other way round.
     """
     chosen = {name: value for name, value in given.items() if value is not None}
+    if prefix is not None and not apply:
+        raise click.UsageError("--prefix goes with --apply")
     if default:
         if run is not None:
             raise click.UsageError("--default is of the whole store; leave RUN out")
         rules = _rules(chosen, lambda: store.get_retention() or DEFAULT)
-        _default(store, out, rules, apply=apply, clear=clear, dry_run=dry_run, yes=yes)
+        _default(store, out, rules, apply=apply, prefix=prefix or "", clear=clear, dry_run=dry_run, yes=yes)
         return
     if run is None or apply or clear:
         raise click.UsageError("name a RUN, or say --default (which --apply and --clear go with)")
@@ -180,7 +184,15 @@ def shape(plan: Thinned, *, dry_run: bool) -> dict[str, Any]:
 
 
 def _default(
-    store: Store, out: Output, rules: Retention | None, *, apply: bool, clear: bool, dry_run: bool, yes: bool
+    store: Store,
+    out: Output,
+    rules: Retention | None,
+    *,
+    apply: bool,
+    prefix: str,
+    clear: bool,
+    dry_run: bool,
+    yes: bool,
 ) -> None:
     if clear:
         if rules is not None or apply:
@@ -195,11 +207,12 @@ def _default(
         if wanted is None:
             raise click.UsageError("the store has no rules yet; give some, such as --keep-last 10")
         if not dry_run:
-            confirm(f"Drop what {wanted.keeping} does not keep, in all runs of {store.url}?", yes=yes)
+            runs = f"all runs {prefix}*" if prefix else "all runs"
+            confirm(f"Drop what {wanted.keeping} does not keep, in {runs} of {store.url}?", yes=yes)
     if rules is not None and not dry_run:
         store.set_retention(rules)
     if apply and wanted is not None:
-        _apply(store, out, wanted, dry_run=dry_run)
+        _apply(store, out, wanted, prefix=prefix, dry_run=dry_run)
     elif rules is None or wanted is None:
         said = "the store has no rules of its own" if wanted is None else f"the store's rules: {wanted}"
         out.done(said, {"retention": wanted and wanted.to_json()})
@@ -208,7 +221,7 @@ def _default(
         out.done(f"runs that begin from now on {would} {wanted}", {"retention": wanted.to_json()})
 
 
-def _apply(store: Store, out: Output, rules: Retention, *, dry_run: bool) -> None:
+def _apply(store: Store, out: Output, rules: Retention, *, prefix: str, dry_run: bool) -> None:
     def work(store: Store, run: str) -> Thinned:
         return store.run(run).retain(rules, default=True, dry_run=dry_run)
 
@@ -216,8 +229,8 @@ def _apply(store: Store, out: Output, rules: Retention, *, dry_run: bool) -> Non
 
     def rows() -> Iterator[Document]:
         nonlocal failed
-        with out.progress("runs", lambda: sum(1 for _ in store.runs())) as advance:
-            for done in fleet.each(store, work, (info.id for info in store.runs())):
+        with out.progress("runs", lambda: sum(1 for _ in store.runs(prefix))) as advance:
+            for done in fleet.each(store, work, (info.id for info in store.runs(prefix))):
                 advance(1)
                 if done.value is not None:
                     yield shape(done.value, dry_run=dry_run)

@@ -172,6 +172,7 @@ def test_the_stores_rules_are_applied_to_runs_without_their_own(
     told = lab(*apply, "--dry-run")
     assert told.lines[0] == ["own", '{"keep_last": 3}', "3", "0", "0"]
     assert told.lines[1][:4] == ["r", '{"keep_last": 1}', "2", "3"]
+    assert [line[0] for line in lab(*apply, "--prefix", "o", "--dry-run").lines] == ["own"]
     assert lab(*apply).code == 2
     assert (seqs(lab), lab.store.get_retention()) == ([5, 4, 3, 2, 1], None)
     done = lab.terminal(monkeypatch, *apply, answer="y\n")
@@ -237,6 +238,7 @@ def test_a_store_that_knows_no_locks_takes_none_into_its_rules(lab: Lab) -> None
     [
         [],
         ["r", "--apply"],
+        ["--default", "--prefix", "r"],
         ["r", "--default"],
         ["--default", "--apply", "--yes"],
         ["--default", "--clear", "--daily", "1"],
