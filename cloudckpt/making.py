@@ -63,9 +63,9 @@ class Maker:
         Raises:
             UnsupportedStoreError: The engine can't place objects as the manifest's rules say.
         """
-        self._objects.placer.obey(placing_in, manifest.retention, self._effects.clock)
-        riding: dict[str, bytes] = {}
         rules = rules_of(manifest.retention)
+        self._objects.placer.obey(rules.placing, self._effects.clock)
+        riding: dict[str, bytes] = {}
         most = 0 if rules.locks else self._inline_bytes  # what expires as it rides was never locked
         if isinstance(draft.state, Again):
             entry = await self._again(manifest, draft, draft.state.seq)
