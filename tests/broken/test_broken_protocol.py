@@ -172,7 +172,9 @@ def test_deleting_what_expires_before_the_commit_landed(monkeypatch: Patch) -> N
 
     async def early(self: Maker, manifest: Any, draft: Any) -> Any:
         found = await right(self, manifest, draft)
-        await self._objects._storage.delete(sorted(manifest.keys().keys() - found.manifest.keys().keys()))
+        await self._objects.placer._storage.delete(
+            sorted(manifest.keys().keys() - found.manifest.keys().keys())
+        )
         return found
 
     monkeypatch.setattr(Maker, "next", early)

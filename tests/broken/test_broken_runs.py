@@ -98,7 +98,7 @@ def test_a_sweep_of_the_whole_store_takes_a_neighbours_objects(monkeypatch: Patc
 
     async def greedy(self: RunWriter) -> None:
         await right(self)
-        storage = self.objects._storage
+        storage = self.objects.placer._storage
         base = await self._pointer.read_existing()
         used = base.manifest.keys()
         listed = [row.key for row in (await storage.list(keys.OBJECTS)).rows]
