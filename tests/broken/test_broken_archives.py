@@ -14,6 +14,7 @@ from cloudckpt.drafts import Draft
 from cloudckpt.examine import Examination
 from cloudckpt.pages import Pages
 from cloudckpt.testing.faults import Effect
+from tests.broken.caught import check_caught
 from tests.protocol import test_archive, test_repair, test_verify
 from tests.protocol.damaged import LONG, LongWorld, act, small_pages
 from tests.protocol.signers import KEYS
@@ -55,6 +56,7 @@ def holds(law: Callable[..., None], *args: Any) -> bool:
     except BaseException as error:  # pytest's own failures are no Exception
         if isinstance(error, KeyboardInterrupt):
             raise
+        check_caught(error)
         print(f"broken: {error!r}"[:2000])
         return False
     return True

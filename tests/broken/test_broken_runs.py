@@ -24,6 +24,7 @@ from cloudckpt.testing.concurrency import ConcurrencyLaws
 from cloudckpt.testing.conformance import StorageConformance
 from cloudckpt.testing.driver import Client, Driver
 from cloudckpt.testing.runs import RunConformance
+from tests.broken.caught import check_caught
 
 Patch = pytest.MonkeyPatch
 _names = itertools.count()
@@ -38,6 +39,7 @@ def holds(law: Callable[..., None], make: Callable[..., Any] = MemoryStorage) ->
     try:
         law(RunConformance(), **{name: fixtures[name] for name in wanted})
     except Exception as error:
+        check_caught(error)
         print(f"broken: {error!r}")
         return False
     return True
@@ -122,7 +124,7 @@ def test_a_reader_that_becomes_the_writer_fences(monkeypatch: Patch) -> None:
     right = Run._load
 
     async def eager(self: Run, *arguments: Any, **options: Any) -> Any:
-        await self._acquire()
+        await self._claimed().become()
         return await right(self, *arguments, **options)
 
     monkeypatch.setattr(Run, "_load", eager)
