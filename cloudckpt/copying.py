@@ -10,7 +10,7 @@ are not sent again; a run of the destination's own is never overwritten.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
@@ -19,8 +19,8 @@ from cloudckpt.access import Access
 from cloudckpt.collect import objects_of
 from cloudckpt.core import Core
 from cloudckpt.errors import ConflictError, CorruptCheckpointError, HeldError, RunDeletedError
-from cloudckpt.model import Hold, Manifest
-from cloudckpt.pages import Walk, every_key, find
+from cloudckpt.model import Action, Hold, Manifest, Page
+from cloudckpt.pages import Walk, every_key, find, ledger_pages
 from cloudckpt.pointer import Base
 
 AT_ONCE = 8
@@ -94,8 +94,8 @@ def copy_run(
             raises ends the copy.
 
     Raises:
-        ConflictError: The destination has a run of that id which is no copy of this one, or an answer
-            that this one waits for.
+        ConflictError: The destination has a run of that id which is no copy of this one, or an action
+            or an answer that this one does not know.
         HeldError: The destination has a hold that the source has not; names who set it, when, and why.
         CorruptCheckpointError: The source is damaged; names the key.
         RunNotFoundError, RunDeletedError: There is nothing to copy; or, with `kind` "there", the
@@ -212,18 +212,21 @@ def _check_copy(source: Core, manifest: Manifest, old: Manifest) -> None:
 
 
 def _check_said(source: Core, to: Core, manifest: Manifest, old: Manifest) -> None:
-    """Refuse to drop what somebody said at the destination and nobody can say again: a hold, or an answer."""
+    """Refuse to drop what was said or done at the destination and is not known here: a hold, an action."""
     if old.copied == source.url:
         return
-    open_here = {action.attempt for action in manifest.actions if action.ended is None}
-    answered = [one for one in old.actions if one.ended is not None and one.attempt in open_here]
-    if answered:
-        raise ConflictError(
-            "at the destination something has ended that is open in the source; copy to another store",
-            run=old.run,
-            action=answered[0].key,
-            by=answered[0].by,
-        )
+    pages = to.call(_ledger(to.access(old.run), old)), source.call(_ledger(source.access(old.run), manifest))
+    done = to.call(_actions(to.access(old.run), old, pages[0] - pages[1]))
+    known = source.call(_actions(source.access(old.run), manifest, pages[1] - pages[0])) if done else {}
+    for key, action in done.items():
+        if key not in known or (action.ended is not None and known[key].ended is None):
+            raise ConflictError(
+                "at the destination something was done, or answered, that the source does not know; copy to "
+                "another store",
+                run=old.run,
+                action=key,
+                by=action.by,
+            )
     there = to.call(_holds(to.access(old.run), old))
     here = source.call(_holds(source.access(old.run), manifest)) if there else {}
     lost = next((seq for seq in there if seq not in here), None)
@@ -237,6 +240,18 @@ def _check_said(source: Core, to: Core, manifest: Manifest, old: Manifest) -> No
             why=hold.why,
             since=hold.since.isoformat(timespec="seconds"),
         )
+
+
+async def _ledger(access: Access, manifest: Manifest) -> set[Page]:
+    return set((await ledger_pages(access.pages, manifest))[0])
+
+
+async def _actions(access: Access, manifest: Manifest, pages: Collection[Page]) -> dict[str, Action]:
+    """Return the actions of a manifest and of pages of its ledger, by their keys."""
+    found: dict[str, Action] = {}
+    for page in pages:
+        found |= {action.key: action for action in await access.pages.actions(page)}
+    return found | {action.key: action for action in manifest.actions}
 
 
 async def _holds(access: Access, manifest: Manifest) -> dict[int, Hold]:

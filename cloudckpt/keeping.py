@@ -220,8 +220,8 @@ class Keeping:
                 raises ends the copy.
 
         Raises:
-            ConflictError: The other store has a run of that id which is no copy of this one, or an answer
-                that this one waits for.
+            ConflictError: The other store has a run of that id which is no copy of this one, or an action
+                or an answer that this one does not know.
             HeldError: The other store has a hold that this one has not; names who set it, when, and why.
             CorruptCheckpointError: This run is damaged; names the key.
             RunNotFoundError, RunDeletedError: There is nothing to copy; or, with `kind` "there", the

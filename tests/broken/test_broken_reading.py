@@ -9,6 +9,7 @@ import pytest
 
 from cloudckpt import format as format_module
 from cloudckpt import keys, load
+from tests.broken.caught import check_caught
 from tests.protocol import test_damage as damage
 
 Patch = pytest.MonkeyPatch
@@ -18,7 +19,8 @@ def passes(check: Callable[..., None], *arguments: Any, large: bool) -> bool:
     world = damage.World(large=large)
     try:
         check(world, *arguments)
-    except (Exception, pytest.fail.Exception):
+    except (Exception, pytest.fail.Exception) as error:
+        check_caught(error)
         return False
     return True
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from cloudckpt import collect, copying, sweep
+from cloudckpt import collect, copying, ledger, sweep
 from cloudckpt.errors import (
     ConflictError,
     CorruptCheckpointError,
@@ -138,10 +138,50 @@ def test_an_answer_that_was_given_at_the_destination_is_not_dropped(pair: Pair) 
             run.wait("Go on?")
     store.copy(RUN, pair.to)
     pair.to.run(RUN).answer(waiting.value.token, "yes", by="ann")
-    with pytest.raises(ConflictError, match=r"open in the source.*ann"):
+    with pytest.raises(ConflictError, match=r"does not know.*ann"):
         store.copy(RUN, pair.to)
     assert pair.to.copy(RUN, store).changed, "the way back brings the answer"
     assert store.run(RUN).questions() == []
+
+
+@pytest.mark.parametrize("times", [1, 60], ids=["in the manifest", "in pages"])
+def test_what_was_done_at_the_destination_alone_is_not_forgotten(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    """As a payment by an agent that went on there, and did not come to its first save."""
+    monkeypatch.setattr(ledger, "WINDOW_BYTES", 3000)
+    monkeypatch.setattr(ledger, "WINDOW_LEFT", 1000)
+    store = pair.world.store
+    with store.run(RUN) as run:
+        for n in range(60):
+            run.once(f"here-{n}", str, n)
+    store.copy(RUN, pair.to)
+    with pair.to.run(RUN) as run:
+        for n in range(times):
+            run.once(f"there-{n}", str, n)
+    for _ in range(3):
+        store.run(RUN).acquire()  # of a later epoch than the one that paid
+    with pytest.raises(ConflictError, match="does not know") as caught:
+        store.copy(RUN, pair.to)
+    assert caught.value.facts["action"].startswith("there-")
+    assert "there-0" in [one.key for one in pair.to.run(RUN).actions()]
+
+
+def test_what_was_done_here_since_the_copy_is_copied_over_what_an_operator_changed_there(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Actions that have moved to pages since are known all the same."""
+    monkeypatch.setattr(ledger, "WINDOW_BYTES", 3000)
+    monkeypatch.setattr(ledger, "WINDOW_LEFT", 1000)
+    store = pair.world.store
+    with store.run(RUN) as run:
+        run.once("first", str, 0)
+        store.copy(RUN, pair.to)
+        for n in range(60):
+            run.once(f"here-{n}", str, n)
+    pair.to.run(RUN).tag("odd", seq=3)
+    assert store.copy(RUN, pair.to).changed
+    assert len(pair.to.run(RUN).actions()) == 61
 
 
 def test_what_is_not_there_or_deleted_is_not_copied(pair: Pair) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from tests.protocol.oracle.operator import Handle
-from tests.protocol.oracle.values import Fates, Life, Refused, Saved
+from tests.protocol.oracle.values import Act, Fates, Life, Refused, Saved
 from tests.protocol.oracle.world import Desk, World, numbers
 
 REMEMBERED = 32
@@ -58,11 +58,15 @@ def may_copy(here: World, run: str, there: World) -> bool:
 
 
 def _check_nothing_lost(life: Life, old: Life) -> None:
-    open_ = {act.attempt for act in life.actions if not act.ended}
-    if not _holds_all(life, old) or any(act.ended and act.attempt in open_ for act in old.actions):
+    if not _holds_all(life, old) or not all(_knows(life, act) for act in old.actions):
         raise Refused("ConflictError")
     if not _held(old) <= _held(life):
         raise Refused("HeldError")
+
+
+def _knows(life: Life, act: Act) -> bool:
+    same = life.action(act.key)
+    return same is not None and (same.ended or not act.ended)
 
 
 def _held(life: Life) -> set[int]:
