@@ -24,9 +24,6 @@ from tests.servers.registry import PREPARES
 WAITING = ("conformance", "docs", "e2e", "terraform")
 """Folders of the tests that wait for servers; the others are the second half."""
 
-ALONE = {"tests/protocol": ("tests/protocol/test_cancelled_saves.py",)}
-"""By folder, tests with a process of their own: they look at all that is alive in it."""
-
 INTERRUPTED = 2
 """What pytest ends with after Ctrl-C: what would come next is not begun."""
 
@@ -42,12 +39,6 @@ def halves() -> tuple[list[str], list[str]]:
     return [f"tests/{name}" for name in waiting], [f"tests/{name}" for name in folders if name not in waiting]
 
 
-def runs(folder: str) -> list[list[str]]:
-    """Return what each process of a folder is to run."""
-    alone = ALONE.get(folder, ())
-    return [*([one] for one in alone), [folder, *(f"--ignore={one}" for one in alone)]]
-
-
 def main(arguments: list[str]) -> int:
     """Run them; return the exit code."""
     command = [sys.executable, "-m", "pytest", *arguments]
@@ -59,8 +50,7 @@ def main(arguments: list[str]) -> int:
     first, second = halves()
     with tempfile.TemporaryFile() as held, ThreadPoolExecutor(1) as beside:
         # A process for each folder: none is full of what another's tests left behind.
-        later = [[*command, *which] for folder in second for which in runs(folder)]
-        others = beside.submit(_in_turn, later, held)
+        others = beside.submit(_in_turn, [[*command, folder] for folder in second], held)
         codes = {_run([*command, *first]), *others.result()}
         held.seek(0)
         sys.stdout.flush()

@@ -167,6 +167,14 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     gc.collect()
 
 
+@pytest.fixture(autouse=True)
+def interruptible() -> Iterator[None]:
+    """What a script starts in its background ignores SIGINT."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.fixture(params=["blocking", "suspending"])
 def life(request: pytest.FixtureRequest) -> Life:
     return Life(blocking=request.param == "blocking")
