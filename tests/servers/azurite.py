@@ -21,6 +21,7 @@ from tests.servers.fetched import cache, npm_install
 
 PACKAGE = "azurite@3"
 MAIN = "node_modules/azurite/dist/src/blob/main.js"
+AWAKE = Path(__file__).with_name("azurite_awake.js")
 MEMORY_MIB = 2048
 
 ACCOUNT = "devstoreaccount1"
@@ -82,7 +83,8 @@ def start() -> Server:
     options += ["--inMemoryPersistence", "--extentMemoryLimit", str(MEMORY_MIB)]
     options += ["--skipApiVersionCheck"]  # the client library is often newer than it
     options += ["--disableTelemetry", "--silent"]
-    process = spawn([*command, *options], new_folder("azurite"))
+    node, *program = command
+    process = spawn([node, "--require", str(AWAKE), *program, *options], new_folder("azurite"))
     server = AzureServer("azurite", f"http://127.0.0.1:{port}", process=process)
     refused = (ServiceRequestError, ServiceResponseError)
     return ready(server, timeout=60, started=started, prove=_prove, passing=refused)
