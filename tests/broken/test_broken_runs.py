@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -188,6 +189,10 @@ def test_becoming_the_writer_before_encoding_leaves_a_run_behind(monkeypatch: Pa
 
 
 class ExistsThenWrite(MemoryStorage):
+    """Writes when another has checked too, or after a while, however late threads begin."""
+
+    both = threading.Barrier(2)
+
     async def create(self, key: str, data: Data) -> Token:
         found = await self.read(key)
         return await self._then(key, data, found is None)
@@ -197,7 +202,10 @@ class ExistsThenWrite(MemoryStorage):
         return await self._then(key, data, found is not None and found.token == token)
 
     async def _then(self, key: str, data: Data, right: bool) -> Token:
-        time.sleep(0.005)
+        try:
+            self.both.wait(0.1)
+        except threading.BrokenBarrierError:  # nobody else came
+            self.both.reset()
         if not right:
             raise PreconditionFailedError("stale", key=key)
         return self._space.write(key, data)
