@@ -155,7 +155,7 @@ def test_a_load_that_trusts_its_first_manifest_meets_what_expired(monkeypatch: P
 def test_a_claim_without_a_guard_fences_its_own_threads(monkeypatch: Patch) -> None:
     def unguarded(self: Run) -> RunWriter:
         if self._writer is None:
-            time.sleep(0.001)
+            time.sleep(0.05)
             self._writer = self._core.writer(self.id, rules=self._rules)
         return self._writer
 
