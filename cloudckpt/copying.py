@@ -101,8 +101,15 @@ def copy_run(
         RunNotFoundError, RunDeletedError: There is nothing to copy; or, with `kind` "there", the
             destination has a tombstone of the run.
     """
+    missing: str | None = None
     for _ in range(TRIES):
-        plan = plan_copy(source, run_id, to, check=check)
+        try:
+            plan = plan_copy(source, run_id, to, check=check)
+        except CorruptCheckpointError as error:
+            if error.key == missing:
+                raise
+            missing = error.key  # a page that somebody replaced since is not missed a second time
+            continue
         if dry_run or not plan.changed:
             return _copied(plan, len(plan.missing), sum(plan.missing.values()))
         sent = _act(source, to, plan, progress or _unheard)
@@ -215,9 +222,10 @@ def _check_said(source: Core, to: Core, manifest: Manifest, old: Manifest) -> No
     """Refuse to drop what was said or done at the destination and is not known here: a hold, an action."""
     if old.copied == source.url:
         return
-    pages = to.call(_ledger(to.access(old.run), old)), source.call(_ledger(source.access(old.run), manifest))
-    done = to.call(_actions(to.access(old.run), old, pages[0] - pages[1]))
-    known = source.call(_actions(source.access(old.run), manifest, pages[1] - pages[0])) if done else {}
+    here, there = source.access(old.run), to.access(old.run)
+    ours, theirs = source.call(_ledger(here, manifest)), to.call(_ledger(there, old))
+    done = to.call(_actions(there, old, theirs - ours))
+    known = source.call(_actions(here, manifest, ours - theirs)) if done else {}
     for key, action in done.items():
         if key not in known or (action.ended is not None and known[key].ended is None):
             raise ConflictError(
@@ -227,11 +235,11 @@ def _check_said(source: Core, to: Core, manifest: Manifest, old: Manifest) -> No
                 action=key,
                 by=action.by,
             )
-    there = to.call(_holds(to.access(old.run), old))
-    here = source.call(_holds(source.access(old.run), manifest)) if there else {}
-    lost = next((seq for seq in there if seq not in here), None)
+    held = to.call(_holds(there, old))
+    known_holds = source.call(_holds(here, manifest)) if held else {}
+    lost = next((seq for seq in held if seq not in known_holds), None)
     if lost is not None:
-        hold = there[lost]
+        hold = held[lost]
         raise HeldError(
             "the destination has a hold that the source has not; release it there first, or set it here too",
             run=old.run,

@@ -167,6 +167,26 @@ def test_what_was_done_at_the_destination_alone_is_not_forgotten(
     assert "there-0" in [one.key for one in pair.to.run(RUN).actions()]
 
 
+def test_a_page_that_the_source_replaces_while_it_is_looked_at_is_no_damage(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = pair.world.store
+    store.copy(RUN, pair.to)
+    pair.to.run(RUN).tag("odd", seq=5)
+    right, calls = copying._holds, itertools.count()
+
+    async def holds(access: Any, manifest: Any) -> Any:
+        if next(calls) == 1:  # the source's, whose page of the held checkpoint is another one then
+            with ThreadPoolExecutor(1) as another:
+                another.submit(store.run(RUN).tag, "mine", seq=3).result()
+        return await right(access, manifest)
+
+    monkeypatch.setattr(copying, "_holds", holds)
+    assert store.copy(RUN, pair.to).changed
+    assert next(calls) == 4
+    assert pair.same()
+
+
 def test_what_was_done_here_since_the_copy_is_copied_over_what_an_operator_changed_there(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -59,9 +59,7 @@ def test_one_that_knows_that_it_was_fenced_is_told_so_whatever_is_gone(
     with pytest.raises(FencedError):
         resumed.save({"n": 1})
     newest = len(resumed.actions()) - 1
-    assert resumed.once(f"job-{newest}", str, newest) == str(newest), (
-        "the other's manifest is what it knows now"
-    )
+    assert resumed.once(f"job-{newest}", str, newest) == str(newest), "known is another's now"
     store.delete("r")
     with pytest.raises(FencedError):
         act(resumed)
