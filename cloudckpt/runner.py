@@ -198,7 +198,7 @@ class LoopRunner:
 
     def aside(self, work: Coroutine[Any, Any, T]) -> futures.Future[T]:
         """Let a coroutine run on the IO loop."""
-        return asyncio.run_coroutine_threadsafe(work, _loop.get())
+        return _on_the_loop(work)
 
     def _submit(self, work: Coroutine[Any, Any, T]) -> futures.Future[T]:
         if _loop.is_here():
@@ -206,7 +206,28 @@ class LoopRunner:
             raise InvalidInputError(
                 "cloudckpt was called from its own IO thread, which would wait for itself"
             )
-        return asyncio.run_coroutine_threadsafe(work, _loop.get())
+        return _on_the_loop(work)
+
+
+def _on_the_loop(work: Coroutine[Any, Any, T]) -> futures.Future[T]:
+    """Let a coroutine run on the IO loop, unless its caller goes before it begins.
+
+    asyncio itself takes its first step then all the same, and an engine may send a request in it.
+    """
+    unbegun = iter((work,))  # for the loop to take, or for a caller that is cancelled before
+
+    async def begin() -> T:
+        for taken in unbegun:
+            return await taken
+        raise asyncio.CancelledError
+
+    def ended(_: futures.Future[T]) -> None:
+        for never in unbegun:
+            never.close()
+
+    future = asyncio.run_coroutine_threadsafe(begin(), _loop.get())
+    future.add_done_callback(ended)
+    return future
 
 
 # ---- engines that block: the caller's own thread

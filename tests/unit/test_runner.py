@@ -205,6 +205,27 @@ def test_cancelling_an_async_call_reaches_it(looped: Runner) -> None:
     assert cancelled.wait(60)
 
 
+def test_work_whose_caller_goes_before_it_begins_does_not_begin(looped: Runner) -> None:
+    """Also not its first step, in which an engine may send a request."""
+    free = threading.Event()
+    begun = []
+
+    async def hold() -> None:
+        free.wait(20)
+
+    async def first_step() -> None:
+        begun.append(True)
+
+    busy = looped.aside(hold())
+    with pytest.raises(TimeoutError):
+        looped.call(first_step(), timeout=0.01)
+    assert looped.aside(first_step()).cancel()
+    free.set()
+    busy.result(20)
+    looped.call(answer())
+    assert not begun
+
+
 def test_a_cancelled_waiter_does_not_take_the_shared_work_with_it(looped: Runner) -> None:
     async def caller() -> Any:
         work = looped.effects.spawn(looped_answer())
