@@ -7,6 +7,7 @@ import re
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -153,9 +154,12 @@ def test_a_load_that_trusts_its_first_manifest_meets_what_expired(monkeypatch: P
 
 
 def test_a_claim_without_a_guard_fences_its_own_threads(monkeypatch: Patch) -> None:
+    both = threading.Barrier(2)
+
     def unguarded(self: Run) -> RunWriter:
         if self._writer is None:
-            time.sleep(0.05)
+            with suppress(threading.BrokenBarrierError):  # nobody else came
+                both.wait(5)
             self._writer = self._core.writer(self.id, rules=self._rules)
         return self._writer
 

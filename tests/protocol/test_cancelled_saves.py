@@ -12,7 +12,6 @@ import gc
 import itertools
 import signal
 import threading
-import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, Literal
@@ -21,6 +20,7 @@ import pytest
 
 from cloudckpt import runner, sweep
 from cloudckpt.errors import InvalidInputError, PreconditionFailedError, StaleStateError
+from cloudckpt.run import Run
 from cloudckpt.storage.contract import Data, Page, Stored, Token
 from cloudckpt.storage.memory import MemoryStorage
 from cloudckpt.store import Store
@@ -355,23 +355,25 @@ def test_an_interrupted_caller_does_not_stop_another_runs_saves(life: Life) -> N
     life.store.close()
 
 
-class Slow(MemoryStorage):
-    """Takes its time over a replacement."""
-
-    async def replace(self, key: str, data: Any, token: str) -> str:
-        time.sleep(0.3)
-        return await super().replace(key, data, token)
+async def give_up(storage: Stalling, run: Run, state: Any, **options: Any) -> None:
+    """Save, and go while the storage is at it, which goes on."""
+    storage.arm(0)
+    task = asyncio.ensure_future(run.asave(state, **options))
+    assert await asyncio.to_thread(storage.reached.wait, WAIT)
+    task.cancel()
+    await asyncio.wait([task])
+    assert task.cancelled()
+    storage.let_go()
 
 
 def test_a_save_that_its_caller_gave_up_may_be_tried_again_on_the_checkpoint_it_was_on() -> None:
     """It landed all the same: what the caller tries again continues the run, and no stranger's state."""
-    store = Store(lambda: Slow(f"slow-{next(_slow)}"))
-    run = store.run("r")
+    storage = Stalling(blocking=True)
+    run = Store(lambda: storage).run("r")
     run.save({"n": 1})
 
     async def agent() -> None:
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(run.asave({"n": 2}, expect=1), 0.05)
+        await give_up(storage, run, {"n": 2}, expect=1)
         assert (await run.asave({"n": 2}, expect=1)).seq == 3
         with pytest.raises(StaleStateError):
             await run.asave({"n": 2}, expect=2)
@@ -382,17 +384,14 @@ def test_a_save_that_its_caller_gave_up_may_be_tried_again_on_the_checkpoint_it_
 
 def test_whoever_loads_is_told_of_a_save_that_was_given_up() -> None:
     """From then on a state from before it is an old copy, and must not go on top of it."""
-    run = Store(lambda: Slow(f"slow-{next(_slow)}")).run("r")
+    storage = Stalling(blocking=True)
+    run = Store(lambda: storage).run("r")
     run.save({"n": 1})
 
     async def agent() -> None:
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(run.asave({"n": 2}, expect=1), 0.05)
+        await give_up(storage, run, {"n": 2}, expect=1)
         assert await run.aload() == {"n": 2}
         with pytest.raises(StaleStateError):
             await run.asave({"n": "old"}, expect=1)
 
     asyncio.run(agent())
-
-
-_slow = itertools.count()
