@@ -1,9 +1,8 @@
 """Where the async core runs, for callers with and without a loop.
 
-Owns: the one IO loop of the process in its own thread, and the way to drive a
-blocking engine's coroutines by hand. Invariants: no caller's loop is ever bound
-to; a sync call never waits on the thread that would have to answer it; after a
-fork the child starts a loop of its own on first use.
+Owns: the way onto the process's IO loop, and the way to drive a blocking
+engine's coroutines by hand. Invariants: no caller's loop is ever bound to; a
+sync call never waits on the thread that would have to answer it.
 
 Two runners, one interface: `LoopRunner` for engines that suspend (s3fs) and
 `DirectRunner` for engines that block (folder, memory), whose coroutines run to
@@ -13,7 +12,6 @@ their end on the caller's own thread without a loop or a hop.
 from __future__ import annotations
 
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Coroutine
@@ -24,18 +22,17 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from cloudckpt.clock import Clock
 from cloudckpt.effects import Background, Effects
 from cloudckpt.errors import InvalidInputError
+from cloudckpt.ioloop import IOLoop
 from cloudckpt.late import Late
 
 if TYPE_CHECKING:
     import asyncio
     import random
-    import selectors
     from concurrent import futures
 else:  # a sync call by an engine that blocks needs none of them
     asyncio = Late("asyncio")
     futures = Late("concurrent.futures")
     random = Late("random")
-    selectors = Late("selectors")
 
 T = TypeVar("T")
 
@@ -91,55 +88,7 @@ def make_runner(*, blocking: bool, clock: Clock) -> Runner:
 # ---- engines that suspend: one IO loop in its own thread
 
 
-class _Loop:
-    """The process's IO loop, started on first use and again after a fork."""
-
-    def __init__(self) -> None:
-        self._begin()
-        os.register_at_fork(after_in_child=self._forget)
-
-    def _begin(self) -> None:
-        self._lock = threading.Lock()
-        self._selector: selectors.BaseSelector | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
-
-    def _forget(self) -> None:
-        """Let go of the parent's loop, in the child after a fork.
-
-        An epoll is shared over a fork: a transport of the parent's that the child drops at its
-        exit would take the connection out of the parent's epoll too, and the parent's next
-        answer would never arrive. So the child's copy is made one that knows no epoll.
-        """
-        if sys.platform == "linux" and isinstance(self._selector, selectors.EpollSelector):
-            nothing = os.open(os.devnull, os.O_RDONLY)
-            os.dup2(nothing, self._selector.fileno(), inheritable=False)
-            os.close(nothing)
-        if self._loop is not None:
-            # What the parent has open is not the child's to close, nor to be blamed for.
-            self._loop.set_exception_handler(lambda _loop, _context: None)
-        self._begin()
-
-    def get(self) -> asyncio.AbstractEventLoop:
-        with self._lock:
-            if self._loop is None:
-                self._selector = selectors.DefaultSelector()
-                self._loop = asyncio.SelectorEventLoop(self._selector)
-                self._thread = threading.Thread(
-                    target=self._loop.run_forever, name="cloudckpt-io", daemon=True
-                )
-                self._thread.start()
-            return self._loop
-
-    def running(self) -> asyncio.AbstractEventLoop | None:
-        # Without the lock: a finalizer may strike while this thread holds it.
-        return self._loop
-
-    def is_here(self) -> bool:
-        return self._thread is threading.current_thread()
-
-
-_loop = _Loop()
+_loop = IOLoop()
 
 
 class _Task:
@@ -198,7 +147,7 @@ class LoopRunner:
 
     def aside(self, work: Coroutine[Any, Any, T]) -> futures.Future[T]:
         """Let a coroutine run on the IO loop."""
-        return _on_the_loop(work)
+        return _loop.begin(work)
 
     def _submit(self, work: Coroutine[Any, Any, T]) -> futures.Future[T]:
         if _loop.is_here():
@@ -206,28 +155,7 @@ class LoopRunner:
             raise InvalidInputError(
                 "cloudckpt was called from its own IO thread, which would wait for itself"
             )
-        return _on_the_loop(work)
-
-
-def _on_the_loop(work: Coroutine[Any, Any, T]) -> futures.Future[T]:
-    """Let a coroutine run on the IO loop, unless its caller goes before it begins.
-
-    asyncio itself takes its first step then all the same, and an engine may send a request in it.
-    """
-    unbegun = iter((work,))  # for the loop to take, or for a caller that is cancelled before
-
-    async def begin() -> T:
-        for taken in unbegun:
-            return await taken
-        raise asyncio.CancelledError
-
-    def ended(_: futures.Future[T]) -> None:
-        for never in unbegun:
-            never.close()
-
-    future = asyncio.run_coroutine_threadsafe(begin(), _loop.get())
-    future.add_done_callback(ended)
-    return future
+        return _loop.begin(work)
 
 
 # ---- engines that block: the caller's own thread
