@@ -257,13 +257,6 @@ class RunWriter(Holding):
         """Note that a save's caller is gone: it was cancelled, or interrupted, and will try again."""
         self._untold.add(commit)
 
-    async def adopt(self, base: Base) -> None:
-        """Go on from a manifest that this process changed without saving, such as by a tag."""
-        async with self._lock:
-            if base.manifest.epoch == self._epoch:
-                self._base = base
-                self._folding.forget()
-
     async def settle(self) -> None:
         """Wait for what was started aside, and delete what waits for it."""
         async with self._lock:  # a save that its caller gave up may still be under way

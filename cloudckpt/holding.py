@@ -1,8 +1,9 @@
 """What a writer does between its saves: it renews its lease, looks for others, lets the run go.
 
-Owns: those three, as a part of `RunWriter`. Invariants: a renewal is a commit like any
-other, over the base that the writer knows, and changes nothing but nonce and lease; so a
-writer that was fenced learns it here as well, before its caller pays for the next step. It
+Owns: those three, as a part of `RunWriter`, and what its own process says of the run
+meanwhile. Invariants: a renewal is a commit like any other, over the base that the writer
+knows, and changes nothing but nonce and lease; so a writer that was fenced learns it here
+as well, before its caller pays for the next step; what is known never becomes older. It
 has no clock of its own: `watching.py` says when.
 """
 
@@ -15,7 +16,14 @@ from typing import TypeVar
 
 from cloudckpt.drafts import Made, Renewed
 from cloudckpt.effects import Effects
-from cloudckpt.errors import ConflictError, CorruptCheckpointError, FencedError, RunDeletedError, StorageError
+from cloudckpt.errors import (
+    ConflictError,
+    CorruptCheckpointError,
+    DataError,
+    FencedError,
+    RunDeletedError,
+    StorageError,
+)
 from cloudckpt.folding import Folding
 from cloudckpt.leases import Terms
 from cloudckpt.model import Manifest
@@ -100,6 +108,20 @@ class Holding:
                 if newer.manifest.seq == base.manifest.seq:
                     self._base = newer  # a tag, or a collector's fence
                     self._folding.forget()
+
+    async def adopt(self, base: Base) -> None:
+        """Go on from what stands now that this process changed the manifest without saving, such as by a tag.
+
+        That is read, unless it is known: a commit of this writer may have landed on top since, and
+        who forgets it takes its checkpoint for a stranger's, and does an action that it noted again.
+        """
+        async with self._lock:
+            if base.manifest.epoch != self._epoch or (self._base and self._base.token == base.token):
+                return
+            self._folding.forget()
+            self._base = None
+            with suppress(DataError, StorageError):  # then the next commit reads it
+                self._base = await self._pointer.read_existing()
 
     async def reading(self, read: Callable[[Manifest], Awaitable[T]]) -> T:
         """Return what `read` makes of the run as its writer knows it, which it becomes for that.
