@@ -207,16 +207,15 @@ class Folding:
             return
         count = sum(page.count for page in manifest.history)
         if tail(manifest, WINDOW_BYTES):
-            self._work = self._effects.spawn(self._aside(manifest, None))
+            self._work = self._effects.spawn(self._aside(self._lineage, manifest, None))
         elif (
             manifest.hold is None
             and count > manifest.thinned * 5 // 4 + SLACK
             and (rules.keep_last or 0) < count
         ):
-            self._work = self._effects.spawn(self._aside(manifest, rules))
+            self._work = self._effects.spawn(self._aside(self._lineage, manifest, rules))
 
-    async def _aside(self, manifest: Manifest, rules: Retention | None) -> None:
-        lineage = self._lineage
+    async def _aside(self, lineage: int, manifest: Manifest, rules: Retention | None) -> None:
         await self._effects.sleep(ASIDE_SECONDS)
         try:
             if rules is None:
