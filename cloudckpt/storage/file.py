@@ -158,6 +158,8 @@ class FileStorage(Leftovers):
             finally:
                 os.close(descriptor)
             os.replace(temporary, target)
+        except FileNotFoundError as error:
+            raise AmbiguousError("the file was erased half written, as by a forget", key=key) from error
         except BaseException:
             with suppress(FileNotFoundError):
                 os.unlink(temporary)
