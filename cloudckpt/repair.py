@@ -96,13 +96,26 @@ async def repair(
         RunNotFoundError, RunDeletedError: There is no such run.
         StaleStateError: Somebody saves all the time.
     """
+    before: set[object] = set()
     with each_its_own():
-        for again in range(REREADS + 1):
-            base = await access.base()  # raises, with advice, what can't be repaired
-            report, _ = await verify(access, depth)
+        for _ in range(REREADS + 1):
+            await access.base()  # raises, with advice, what can't be repaired
+            report, base = await verify(access, depth)
+            if base is None:
+                continue  # damaged since
             damaged = {p.seq for p in report.problems if p.kind in PAYLOAD_KINDS and p.seq is not None}
-            back_to = await _newest_intact(access, base.manifest, damaged, report)
+            try:
+                back_to, unread, blind = await _newest_intact(access, base.manifest, damaged, report)
+            except CorruptCheckpointError:
+                if await _stands(access, base):
+                    raise
+                continue
+            damaged |= unread
             rest = await _rest(access, base.manifest, damaged) if drop_damaged else Rest()
+            doubts = {*unread, *blind, *map(access.pages.key, rest.lost)} - {p.key for p in report.problems}
+            if not (doubts <= before or await _stands(access, base)):
+                before = doubts  # what two manifests have, and neither can be read, is damaged
+                continue
             _check_holds(base.manifest, rest)
             done = Repaired(
                 access.run,
@@ -118,19 +131,30 @@ async def repair(
                 try:
                     done = replace(done, seq=await _go_back(access, claim(), base.manifest.seq, back_to))
                 except StaleStateError:
-                    if again == REREADS:
-                        raise
                     continue  # somebody saved meanwhile, which may have mended it
-            edited = await _drop(access, damaged) if rest.gone or rest.lost else None
+            edited = await _drop(access, damaged, rest.lost) if rest.gone or rest.lost else None
             return done, edited
-        raise AssertionError("unreachable")
+    raise StaleStateError(
+        "somebody saves to the run faster than it can be looked at; nothing was repaired, try again later",
+        run=access.run,
+    )
+
+
+async def _stands(access: Access, base: Base) -> bool:
+    """Whether a manifest still stands: else what somebody has expired or replaced looks like damage."""
+    return (await access.base()).token == base.token
 
 
 async def _newest_intact(
-    access: Access, manifest: Manifest, damaged: set[int], report: Verified
-) -> int | None:
-    """Return the newest checkpoint that is intact, None when it is the newest of all; add to `damaged`."""
-    walk = Walk(_tolerant(access, manifest)[0], manifest)
+    access: Access, manifest: Manifest, damaged: Collection[int], report: Verified
+) -> tuple[int | None, set[int], set[str]]:
+    """Return the newest intact checkpoint, None when it is the newest of all.
+
+    And what could not be read on the way to it: checkpoints besides the `damaged` ones, and keys of pages.
+    """
+    pages, examination = _tolerant(access, manifest)
+    walk = Walk(pages, manifest)
+    unread: set[int] = set()
     error: CorruptCheckpointError | None = None
     while (piece := await walk.next()) is not None:
         for entry in piece.entries:
@@ -139,12 +163,13 @@ async def _newest_intact(
             try:
                 await read_payload(access.storage, access.effects, manifest, entry)
             except CorruptCheckpointError as found:
-                damaged.add(entry.seq)
+                unread.add(entry.seq)
                 error = error or found
                 continue
-            return None if entry.seq == manifest.seq else entry.seq
+            blind = {keys.page_key(access.run, name) for name in examination.broken}
+            return None if entry.seq == manifest.seq else entry.seq, unread, blind
     if manifest.head is None:
-        return None
+        return None, unread, set()
     told = next((p.key for p in report.problems if p.seq == manifest.seq), error.key if error else None)
     raise CorruptCheckpointError(
         "no checkpoint of the run is intact; bring its objects back, import it from an archive, "
@@ -224,11 +249,20 @@ async def _go_back(access: Access, writer: RunWriter, newest: int, seq: int) -> 
     return entry.seq
 
 
-async def _drop(access: Access, damaged: Collection[int]) -> Base:
+async def _drop(access: Access, damaged: Collection[int], lost: Collection[Page]) -> Base:
     """Take damaged checkpoints, and pages that can't be read, out of the history."""
+    known = {page.name for page in lost}
 
     async def edit(manifest: Manifest) -> Edit | None:
         rest = await _rest(access, manifest, {seq for seq in damaged if seq != manifest.seq})
+        for page in rest.lost:
+            if page.name not in known:  # replaced meanwhile, as by a tag; then it is looked at again
+                raise CorruptCheckpointError(
+                    "more of the history was damaged since it was looked at; repair the run again",
+                    run=access.run,
+                    seq=page.newest,
+                    key=access.pages.key(page),
+                )
         _check_holds(manifest, rest)
         return await _without(access, manifest, rest) if rest.gone or rest.lost else None
 
