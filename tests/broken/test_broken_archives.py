@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,38 +15,24 @@ from cloudckpt.examine import Examination
 from cloudckpt.pages import Pages
 from cloudckpt.testing.faults import Effect
 from tests.broken.caught import check_caught
-from tests.protocol import test_archive, test_repair, test_verify
-from tests.protocol.damaged import LONG, LongWorld, act, small_pages
+from tests.protocol import (
+    archived,
+    test_archive,
+    test_archive_changes,
+    test_archive_import,
+    test_repair,
+    test_verify,
+)
+from tests.protocol.archived import RUNS, exported
+from tests.protocol.damaged import LONG, LongWorld
 from tests.protocol.signers import KEYS
-from tests.protocol.test_archive import LONG_ID, RUNS, exported
 from tests.unit import test_signing
 
 Patch = pytest.MonkeyPatch
 
-
-@pytest.fixture(scope="module")
-def made() -> LongWorld:
-    with small_pages():
-        world = LongWorld()
-        with world.store.run("busy") as run:
-            act(run, large=True)
-    world.run.hold("for the auditors", seq=9)
-    world.store.run(LONG_ID).save({"rides": True})
-    world.store.run("gone").save({})
-    world.store.delete("gone")
-    world.store.run("empty").acquire()
-    return world
-
-
-@pytest.fixture
-def world(made: LongWorld) -> Iterator[LongWorld]:
-    with made.restored():
-        yield made
-
-
-@pytest.fixture
-def archive(world: LongWorld) -> bytes:
-    return exported(world.store, *RUNS)
+long_world = archived.long_world
+world = archived.world
+archive = archived.archive
 
 
 def holds(law: Callable[..., None], *args: Any) -> bool:
@@ -75,9 +61,12 @@ def test_the_right_ones_keep_the_laws(world: LongWorld, archive: bytes, monkeypa
         (test_verify.test_an_edit_of_the_past_is_found, (world, test_verify.second(step=99), EDIT)),
         (test_repair.test_a_save_that_comes_between_is_never_rolled_back, (world,)),
         (test_archive.test_a_run_that_is_written_to_meanwhile_is_archived_as_it_was_at_one_point, ()),
-        (test_archive.test_any_flipped_byte_of_a_small_archive_is_found_with_its_member, (signed,)),
-        (test_archive.test_a_run_that_exists_is_never_overwritten, (world, archive)),
-        (test_archive.test_the_token_of_a_lost_manifest_does_not_come_back_with_the_import, (archive,)),
+        (test_archive_changes.test_any_flipped_byte_of_a_small_archive_is_found_with_its_member, (signed,)),
+        (test_archive_import.test_a_run_that_exists_is_never_overwritten, (world, archive)),
+        (
+            test_archive_import.test_the_token_of_a_lost_manifest_does_not_come_back_with_the_import,
+            (archive,),
+        ),
         (test_signing.test_a_signature_is_of_one_statement_by_one_key, ()),
         (CUT, (world, archive, Effect.CRASH_BEFORE, monkeypatch)),
     ):
@@ -86,7 +75,7 @@ def test_the_right_ones_keep_the_laws(world: LongWorld, archive: bytes, monkeypa
 
 
 EDIT = {("chain", LONG - 1)}
-CUT = test_archive.test_an_import_that_ends_anywhere_goes_on_where_it_stopped
+CUT = test_archive_import.test_an_import_that_ends_anywhere_goes_on_where_it_stopped
 
 
 def test_a_listing_without_lengths_misses_what_was_cut(world: LongWorld, monkeypatch: Patch) -> None:
@@ -149,7 +138,9 @@ def test_a_reader_that_passes_over_padding_misses_changes(world: LongWorld, monk
 
     monkeypatch.setattr(tarball.TarReader, "_padding", any_padding)
     signed = exported(world.store, "gone", sign=KEYS[0])
-    assert not holds(test_archive.test_any_flipped_byte_of_a_small_archive_is_found_with_its_member, signed)
+    assert not holds(
+        test_archive_changes.test_any_flipped_byte_of_a_small_archive_is_found_with_its_member, signed
+    )
 
 
 def test_an_archive_without_a_look_at_the_index_may_lack_a_run(archive: bytes, monkeypatch: Patch) -> None:
@@ -161,7 +152,7 @@ def test_an_archive_without_a_look_at_the_index_may_lack_a_run(archive: bytes, m
     def other_order(parts: list[Any]) -> None:
         parts.insert(1, parts.pop(0))
 
-    assert not holds(test_archive.test_members_that_stand_otherwise_are_found, archive, other_order)
+    assert not holds(test_archive_changes.test_members_that_stand_otherwise_are_found, archive, other_order)
 
 
 def test_an_import_that_writes_the_manifest_first_leaves_a_run_without_its_objects(
@@ -201,7 +192,7 @@ def test_an_import_that_writes_over_what_stands_loses_a_run(
         return stands
 
     monkeypatch.setattr(Importer, "_create", over)
-    assert not holds(test_archive.test_a_run_that_exists_is_never_overwritten, world, archive)
+    assert not holds(test_archive_import.test_a_run_that_exists_is_never_overwritten, world, archive)
 
 
 def test_an_import_of_the_very_bytes_brings_a_token_back(archive: bytes, monkeypatch: Patch) -> None:
@@ -210,7 +201,7 @@ def test_an_import_of_the_very_bytes_brings_a_token_back(archive: bytes, monkeyp
         return stands
 
     monkeypatch.setattr(Importer, "_create", as_it_is)
-    law = test_archive.test_the_token_of_a_lost_manifest_does_not_come_back_with_the_import
+    law = test_archive_import.test_the_token_of_a_lost_manifest_does_not_come_back_with_the_import
     assert not holds(law, archive)
 
 
