@@ -4,100 +4,39 @@ from __future__ import annotations
 
 import collections
 import copy
-import dataclasses
 import enum
 import pathlib
 import pickle
 import re
 import types
-import typing
 from collections.abc import Callable
 from typing import Any
 
-import attrs
 import msgpack
-import msgspec
 import numpy as np
-import pydantic
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import cloudckpt
 from cloudckpt import InvalidInputError, SerializationError
-from cloudckpt.codec import Record, containers, decode, encode, frame, paths, register
+from cloudckpt.codec import Record, containers, decode, encode
 from cloudckpt.codec.redaction import SHOWN, Redacted, RedactedType, Rules
-
-SECRET = "sk-abcdefghij0123456789"
-KEY = re.compile(r"sk-[A-Za-z0-9]{20,}")
-
-
-@dataclasses.dataclass
-class User:
-    name: str
-    token: str = ""
-    image: bytes = b""
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Frozen:
-    token: str
-    rest: list[Any] = dataclasses.field(default_factory=list)
-
-
-class Model(pydantic.BaseModel):
-    model_config = pydantic.ConfigDict(frozen=True, strict=True)
-    token: str
-    count: int = 0
-    _private: str = pydantic.PrivateAttr(default="")
-
-
-class Struct(msgspec.Struct, frozen=True):
-    token: str
-    note: str | msgspec.UnsetType = msgspec.UNSET
-
-
-@attrs.frozen
-class Attrs:
-    token: str = attrs.field(validator=attrs.validators.instance_of(str))
-    note: str = ""
-
-
-class Named(typing.NamedTuple):
-    token: str
-    note: str = ""
+from tests.unit.secretive import (
+    KEY,
+    SECRET,
+    Attrs,
+    Frozen,
+    Model,
+    Named,
+    Plain,
+    Struct,
+    User,
+    holds_secret,
+    saved,
+)
 
 
 class Place(enum.StrEnum):
     HOME = SECRET
-
-
-class Plain:
-    def __init__(self, token: str) -> None:
-        self.token = token
-
-
-register("test-redaction-plain", to_fields=lambda p: {"token": p.token}, from_fields=lambda f: Plain(**f))(
-    Plain
-)
-
-
-def packed(state: object) -> bytes:
-    """Return the bytes of a state before compression."""
-    return frame.unseal(encode(state).data, max_bytes=1 << 30)[0]
-
-
-def holds_secret(state: object) -> bool:
-    found = packed(state)
-    return any(SECRET.encode(each) in found for each in ("utf-8", "utf-16-le", "utf-32-le"))
-
-
-def saved(state: Any, *redact: Any, exclude: tuple[str, ...] = ()) -> Any:
-    """Return what comes back of a state; the state itself stays as it was."""
-    before = packed(state)
-    returned = decode(encode(Rules(exclude, redact).apply(state)).data)
-    assert packed(state) == before
-    return returned
 
 
 # ---- the marker
@@ -268,159 +207,6 @@ def test_an_expression_that_matches_nothing_at_all_is_refused(expression: str) -
         Rules((), [re.compile(expression)])
 
 
-# ---- paths
-
-STATE: dict[str, Any] = {
-    "messages": [{"text": "a", "image": b"1"}, {"text": "b", "image": b"2"}],
-    "user": {"token": "t", "token_2": "u", "token_2b": "v", "two words": "w"},
-    "by_key": {1: "one", "1": "str", None: "none", (1, 2): "pair"},
-    "state": {"token": "s"},
-    "set": [{"only"}],
-}
-
-
-@pytest.mark.parametrize(
-    ("path", "hits"),
-    [
-        ("messages[0].image", [b"1"]),
-        ("state.messages[0].image", [b"1"]),
-        ("messages[*].image", [b"1", b"2"]),
-        ("messages.*.image", [b"1", b"2"]),
-        ("**.image", [b"1", b"2"]),
-        ("**[1].image", [b"2"]),
-        ("messages.**.text", ["a", "b"]),
-        ("**.messages[1].text", ["b"]),
-        ("**.token", ["t", "s"]),
-        ("user.token", ["t"]),
-        ("user.token*", ["t", "u", "v"]),
-        ("user.*_2", ["u"]),
-        ("user.tok*2", ["u"]),
-        ("user['two words']", ["w"]),
-        ("by_key[1]", ["one"]),
-        ("by_key['1']", ["str"]),
-        ("by_key[None]", ["none"]),
-        ("by_key[(1, 2)]", ["pair"]),
-        ("state.state.token", ["s"]),
-        ("*.token", ["t", "s"]),
-        ("*['token']", ["t", "s"]),
-        ("**.**.token", ["t", "s"]),
-        ("**.**.user.token", ["t"]),
-        ("set[0][*]", ["only"]),
-        ("set[0][0]", []),
-        ("messages[2].image", []),
-        ("messages.image", []),
-        ("image", []),
-        ("**.Token", []),
-        ("user.toke", []),
-        ("by_key[True]", []),
-    ],
-)
-def test_a_path_means_these_parts_and_no_others(path: str, hits: list[Any]) -> None:
-    """One that means less leaves a secret in; one that means more takes the state away."""
-    kept = sorted(map(repr, leaves(STATE)))
-    left = leaves(Rules((), [path]).apply(STATE))
-    assert left.count(Redacted) == len(hits)
-    assert sorted(map(repr, [each for each in left if each is not Redacted] + hits)) == kept
-
-
-def leaves(value: Any) -> list[Any]:
-    if isinstance(value, dict):
-        return [leaf for item in value.values() for leaf in leaves(item)]
-    return [leaf for item in value for leaf in leaves(item)] if isinstance(value, list | set) else [value]
-
-
-def test_what_is_left_of_a_pattern_does_not_multiply() -> None:
-    """Two times any depth over a state that a model nests: each level would double the work."""
-    left = (paths.parse("**.a.**.a.**.a.b"),)
-    for _ in range(100):
-        left = paths.below(left, "a")
-    assert len(left) <= 4
-
-
-def test_a_path_goes_through_every_kind_of_part() -> None:
-    inner = {"token": SECRET}
-    state = {
-        "a": (inner,),
-        "b": collections.deque([inner], maxlen=2),
-        "c": collections.ChainMap(inner),
-        "d": types.MappingProxyType(inner),
-        "e": types.SimpleNamespace(token=SECRET),
-        "f": [User("a", SECRET), Frozen("x", [inner]), Model(token=SECRET), Struct(SECRET), Attrs(SECRET)],
-        "g": Named(SECRET),
-        "h": Record("tag", 2, inner),
-        "i": {frozenset({Named("n")}): inner},
-        "j": {Named(SECRET)},
-        "k": Plain(SECRET),
-        "l": collections.defaultdict(list, inner),
-    }
-    redacted = Rules((), ["**.token"]).apply(state)
-    assert not holds_secret(redacted)
-    again = decode(encode(redacted).data, dict[str, Any])
-    assert again["b"].maxlen == 2
-    assert again["l"].default_factory is list
-    assert again["e"] == types.SimpleNamespace(token=Redacted)
-    assert isinstance(again["k"], Plain)
-    assert again["k"].token is Redacted
-
-
-@pytest.mark.parametrize(
-    "path",
-    [
-        "",
-        ".",
-        "state",
-        "state.",
-        "a.",
-        ".a",
-        "a..b",
-        "a[",
-        "a[]",
-        "a]",
-        "a[1",
-        "a[x]",
-        "a[f()]",
-        "a[-1]",
-        "**",
-        "a.**",
-        "a[1]b",
-        "['a'",
-        "a[1 2]",
-        "a[*",
-        "a['x]",
-    ],
-)
-def test_what_is_no_path_is_refused(path: str) -> None:
-    """A rule that can never hit is a secret in the store."""
-    with pytest.raises(InvalidInputError):
-        Rules((), [path])
-
-
-@given(st.text())
-def test_any_text_is_a_path_or_refused(text: str) -> None:
-    try:
-        paths.parse(text)
-    except InvalidInputError:
-        return
-    Rules([text], [text])
-
-
-@given(st.lists(st.text(min_size=1) | st.integers(0, 9) | st.booleans() | st.none(), min_size=1, max_size=4))
-def test_the_paths_that_are_shown_are_patterns_of_just_that_part(keys: list[Any]) -> None:
-    """A path from `measure` or from an error can be pasted into a rule."""
-    state: Any = "leaf"
-    for key in reversed(keys):
-        state = {key: state, "beside": "kept"} if key != "beside" else {key: state}
-    path = max(every_path(cloudckpt.measure(state)), key=lambda path: path.count("[") + path.count("."))
-    if "..." in path:
-        return
-    left = leaves(Rules((), [path]).apply(state))
-    assert left.count(Redacted) == 1
-
-
-def every_path(size: cloudckpt.Size) -> list[str]:
-    return [size.path, *(path for child in size.children for path in every_path(child))]
-
-
 @pytest.mark.parametrize("rules", ["a", b"a", 5, None, KEY, [5], [None], [b"a"]])
 def test_rules_are_a_list_of_paths_and_expressions(rules: Any) -> None:
     """A str is a list of letters too: each would be a rule."""
@@ -428,69 +214,6 @@ def test_rules_are_a_list_of_paths_and_expressions(rules: Any) -> None:
         Rules((), rules)
     with pytest.raises(InvalidInputError):
         Rules(rules)
-
-
-def test_an_expression_excludes_nothing() -> None:
-    with pytest.raises(InvalidInputError, match="a rule is a path"):
-        Rules([KEY])  # type: ignore[list-item]
-
-
-# ---- exclude
-
-
-def test_an_excluded_field_comes_back_as_its_default_and_an_item_absent() -> None:
-    state = {"user": User("a", "t", b"image"), "cache": [1], "plan": {"cache": 2, "go": 3}}
-    rules = Rules(["**.cache", "user.image"])
-    again = decode(encode(rules.apply(state)).data, dict[str, Any])
-    assert again["plan"] == {"go": 3}
-    assert again.keys() == {"user", "plan"}
-    user = decode(encode(rules.apply(state)["user"]).data, User)
-    assert user == User("a", "t", b"")
-    assert state["user"].image == b"image"  # type: ignore[union-attr]
-
-
-def test_excluding_by_rule_and_by_class_give_the_same_bytes() -> None:
-    Marked = dataclasses.make_dataclass(
-        "Twice", [("a", int), ("b", int, dataclasses.field(default=0, metadata={"cloudckpt": "exclude"}))]
-    )
-    Bare = dataclasses.make_dataclass("Twice", [("a", int), ("b", int, 0)])
-    assert encode(Rules(["b"]).apply(Bare(1, 2))).data == encode(Marked(1, 2)).data
-
-
-def test_an_excluded_field_of_a_model_is_not_set() -> None:
-    """The library tells a default from a value that was given."""
-    again = decode(encode(Rules(["count"]).apply(Model(token="t", count=3))).data, Model)
-    assert (again.count, again.model_fields_set) == (0, {"token"})
-    assert Rules(["count"]).apply(Model(token="t")).unset == ()
-    again = decode(encode(Rules((), ["token"]).apply(Model(token="t"))).data, Model)
-    assert again.model_fields_set == {"token"}
-
-
-def test_exclude_goes_before_redact() -> None:
-    assert saved({"a": 1, "b": 2}, "a", exclude=("a",)) == {"b": 2}
-
-
-@pytest.mark.parametrize(
-    ("state", "path"),
-    [
-        (User("a"), "name"),
-        (Model(token="x"), "token"),
-        (Struct("x"), "token"),
-        (Attrs("x"), "token"),
-        (Named("x"), "note"),
-        ([1, 2], "[0]"),
-        ({"a": (1,)}, "a[*]"),
-        ({"a": {1}}, "a[*]"),
-        (collections.deque([1]), "[*]"),
-        (collections.ChainMap({}), "[0]"),
-    ],
-)
-def test_what_would_be_missed_can_t_be_excluded(state: Any, path: str) -> None:
-    """The load would fail, weeks later; or the items behind it would move up."""
-    with pytest.raises(InvalidInputError) as caught:
-        Rules([path]).apply(state)
-    assert caught.value.kind == "not-excludable"
-    assert caught.value.facts["exclude"] == path
 
 
 # ---- what is not touched
