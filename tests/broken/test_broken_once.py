@@ -12,17 +12,22 @@ import pytest
 
 from cloudckpt import acting, asking, making
 from cloudckpt.commit import RunWriter
-from cloudckpt.errors import CloudckptError
+from cloudckpt.errors import CloudckptError, WaitingError
 from cloudckpt.ledger import Begin
 from cloudckpt.run import Run
+from cloudckpt.storage.memory import MemoryStorage
+from cloudckpt.store import Store
 from tests.protocol import test_once as right
+from tests.protocol import test_pauses as pauses
+from tests.protocol.charging import RUN, Shop
+from tests.protocol.scripted import OwnTime
 
 Patch = pytest.MonkeyPatch
 
 
 def is_caught_by(test: Callable[..., None], *arguments: Any) -> bool:
     with pytest.raises((AssertionError, CloudckptError, ValueError, pytest.fail.Exception)):
-        test(right.Shop(), *arguments)
+        test(Shop(), *arguments)
     return True
 
 
@@ -119,12 +124,12 @@ def test_the_second_answer_counts(monkeypatch: Patch) -> None:
 
     monkeypatch.setattr(Run, "aanswer", answer)
     monkeypatch.setattr(Run, "answer", lambda self, *a, **o: self._core.call(answer(self, *a, **o)))
-    assert is_caught_by(right.test_an_answer_counts_once_and_the_second_is_told_whose_was_first)
+    assert is_caught_by(pauses.test_an_answer_counts_once_and_the_second_is_told_whose_was_first)
 
 
 def test_asking_without_the_state(monkeypatch: Patch) -> None:
     monkeypatch.setattr(Run, "_draft_of", lambda *_: None)
-    assert is_caught_by(right.test_a_question_is_committed_with_the_state_and_answered_anywhere)
+    assert is_caught_by(pauses.test_a_question_is_committed_with_the_state_and_answered_anywhere)
 
 
 def test_expiry_by_ones_own_clock(monkeypatch: Patch) -> None:
@@ -135,20 +140,20 @@ def test_expiry_by_ones_own_clock(monkeypatch: Patch) -> None:
     assert is_caught_by(mixed_clocks, monkeypatch)
 
 
-def mixed_clocks(shop: right.Shop, monkeypatch: Patch) -> None:
+def mixed_clocks(shop: Shop, monkeypatch: Patch) -> None:
     """Asked on one machine, looked at on another whose clock is ten years ahead."""
-    odd = right.OwnTime()
+    odd = OwnTime()
     odd.seconds = 3e8
-    with shop.run() as run, pytest.raises(right.WaitingError):
+    with shop.run() as run, pytest.raises(WaitingError):
         run.wait("Ship it?", expires=3600)
-    store = right.Store(lambda: shop.inner, clock=odd)
-    with store.run(right.RUN) as run, pytest.raises(right.WaitingError) as caught:
+    store = Store(lambda: shop.inner, clock=odd)
+    with store.run(RUN) as run, pytest.raises(WaitingError) as caught:
         run.wait("Ship it?", expires=3600)
     assert caught.value.kind is None
 
 
 def test_the_right_one_keeps_to_the_stores_clock(monkeypatch: Patch) -> None:
-    mixed_clocks(right.Shop(), monkeypatch)
+    mixed_clocks(Shop(), monkeypatch)
 
 
 def test_notes_that_go_along_are_lost(monkeypatch: Patch) -> None:
@@ -163,7 +168,7 @@ def test_notes_that_go_along_are_lost(monkeypatch: Patch) -> None:
     assert is_caught_by(several_wait_for_one_commit)
 
 
-class Slow(right.MemoryStorage):
+class Slow(MemoryStorage):
     """Takes its time over a commit, so that notes wait for it together."""
 
     async def replace(self, key: str, data: Any, token: str) -> str:
@@ -171,10 +176,10 @@ class Slow(right.MemoryStorage):
         return await super().replace(key, data, token)
 
 
-def several_wait_for_one_commit(shop: right.Shop) -> None:
+def several_wait_for_one_commit(shop: Shop) -> None:
     async def agent() -> list[int]:
         store = shop.open(Slow(shop.inner.url.removeprefix("memory://")))
-        async with store.run(right.RUN) as run:
+        async with store.run(RUN) as run:
             calls = [run.aonce(f"k{n}", lambda n=n: n) for n in range(8)]
             return await asyncio.gather(*calls)
 
@@ -185,4 +190,4 @@ def several_wait_for_one_commit(shop: right.Shop) -> None:
 
 
 def test_the_right_one_takes_all_along() -> None:
-    several_wait_for_one_commit(right.Shop())
+    several_wait_for_one_commit(Shop())
