@@ -9,16 +9,19 @@ import pytest
 
 from cloudckpt import forget, restore, runner
 from cloudckpt.collect import bury
-from cloudckpt.errors import CloudckptError
+from cloudckpt.errors import AmbiguousError, CloudckptError
 from cloudckpt.forget import _Erasure
 from cloudckpt.storage.beside import Reach
 from cloudckpt.storage.versions import Version, Versions
 from cloudckpt.testing.faults import Effect
+from tests.protocol import erased, test_forget_left, test_forget_meanwhile
 from tests.protocol import test_forget as right
 from tests.protocol import test_restore as right_restore
+from tests.protocol.erased import RUN, WHY, filled
+from tests.protocol.versioned import VersionedMemory
 
 Patch = pytest.MonkeyPatch
-at_once = right.at_once
+at_once = erased.at_once
 
 
 def is_caught_by(test: Callable[..., None], *arguments: Any) -> bool:
@@ -36,7 +39,9 @@ def test_erasing_before_the_tombstone(monkeypatch: Patch) -> None:
         return await bury(access, **options)
 
     monkeypatch.setattr(forget, "bury", late)
-    assert is_caught_by(right.test_what_a_crash_interrupted_is_finished_by_another_call, Effect.CRASH_AFTER)
+    assert is_caught_by(
+        test_forget_meanwhile.test_what_a_crash_interrupted_is_finished_by_another_call, Effect.CRASH_AFTER
+    )
 
 
 def test_erasing_what_can_be_read_and_no_versions(monkeypatch: Patch) -> None:
@@ -73,7 +78,7 @@ def test_erasing_the_marker_above_what_is_locked(monkeypatch: Patch) -> None:
         return is_due(self, row, turn, set())
 
     monkeypatch.setattr(_Erasure, "_is_due", careless)
-    assert is_caught_by(right.test_a_marker_above_a_locked_version_stays)
+    assert is_caught_by(test_forget_left.test_a_marker_above_a_locked_version_stays)
 
 
 def test_believing_every_answer(monkeypatch: Patch) -> None:
@@ -82,7 +87,7 @@ def test_believing_every_answer(monkeypatch: Patch) -> None:
             await self._erase(list(rows)) if rows else None
 
     monkeypatch.setattr(_Erasure, "erase", erase)
-    assert is_caught_by(right.test_a_store_that_lists_what_it_said_it_erased_is_not_believed)
+    assert is_caught_by(test_forget_left.test_a_store_that_lists_what_it_said_it_erased_is_not_believed)
 
 
 def test_forgetting_in_spite_of_a_hold(monkeypatch: Patch) -> None:
@@ -104,12 +109,12 @@ def test_a_failure_of_the_store_is_taken_for_a_lock(monkeypatch: Patch) -> None:
         except CloudckptError:
             return []
 
-    class Broken(right.VersionedMemory):
+    class Broken(VersionedMemory):
         async def erase(self, rows: Sequence[Version]) -> Any:
-            raise right.AmbiguousError("no answer")
+            raise AmbiguousError("no answer")
 
     monkeypatch.setattr(Versions, "erase", silent)
-    receipt = right.filled(Broken()).forget(right.RUN, why=right.WHY)
+    receipt = filled(Broken()).forget(RUN, why=WHY)
     assert not receipt.complete, "the listing tells what the answers hide"
 
 
@@ -125,4 +130,4 @@ async def _always_cold(self: Any, key: str) -> Any:
 
 def test_the_runner_is_that_of_the_tests() -> None:
     """Else a wait in one of these would be a real one."""
-    assert runner._sleep.__module__ == right.__name__
+    assert runner._sleep.__module__ == erased.__name__
