@@ -15,7 +15,7 @@ import pytest
 
 from cloudckpt import events, hooks
 from cloudckpt.errors import ConflictError, FencedError, InFlightError
-from tests.unit.test_leases import clock_of, stores
+from tests.unit.machines import clock_of, stores
 
 _names = itertools.count()
 

@@ -22,7 +22,7 @@ import cloudckpt.otel
 from cloudckpt.errors import FencedError, WaitingError
 from cloudckpt.storage.memory import MemoryStorage
 from cloudckpt.store import Store
-from tests.unit.test_leases import stores
+from tests.unit.machines import stores
 
 
 @dataclass

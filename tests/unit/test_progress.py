@@ -10,7 +10,7 @@ import pytest
 
 import cloudckpt
 from cloudckpt.progress import Progress, clock_time
-from tests.unit.test_leases import Clock, clock_of, stores
+from tests.unit.machines import Clock, clock_of, stores
 
 
 @dataclass
