@@ -19,6 +19,7 @@ from tests.protocol.gated import Gated
 from tests.unit import test_background as queue
 from tests.unit import test_cadences as cadences
 from tests.unit import test_codec_freezing as frozen
+from tests.unit import test_saving_behind as behind
 
 Patch = pytest.MonkeyPatch
 CAUGHT = (AssertionError, AttributeError, CloudckptError, InvalidStateError, pytest.fail.Exception)
@@ -83,7 +84,7 @@ def test_going_on_after_a_lost_race(monkeypatch: Patch) -> None:
         return following
 
     monkeypatch.setattr(Saver, "_failed", failed)
-    assert on_a_store(cadences.test_a_fenced_run_stops_at_once_and_stays_so)
+    assert on_a_store(behind.test_a_fenced_run_stops_at_once_and_stays_so)
 
 
 def test_coalescing_out_of_order(monkeypatch: Patch) -> None:
@@ -138,14 +139,14 @@ def test_an_end_that_does_not_flush(monkeypatch: Patch) -> None:
 
 def test_an_end_that_hides_what_failed(monkeypatch: Patch) -> None:
     monkeypatch.setattr(background, "_failure", lambda *_: None)
-    assert on_a_store(cadences.test_an_error_that_nobody_was_told_of_is_raised_where_the_block_ends)
-    assert on_a_store(cadences.test_an_error_of_the_block_is_not_hidden_and_gets_a_note)
+    assert on_a_store(behind.test_an_error_that_nobody_was_told_of_is_raised_where_the_block_ends)
+    assert on_a_store(behind.test_an_error_of_the_block_is_not_hidden_and_gets_a_note)
 
 
 def test_a_call_that_does_not_come_after_what_is_pending(monkeypatch: Patch) -> None:
     monkeypatch.setattr(paced._After, "call", lambda self, work: self._core.call(work))
     for call in ("find", "history"):
-        assert on_a_store(cadences.test_every_other_call_comes_after_what_was_saved, call)
+        assert on_a_store(behind.test_every_other_call_comes_after_what_was_saved, call)
 
 
 def test_counting_only_what_waits_as_pending(monkeypatch: Patch) -> None:
@@ -159,9 +160,7 @@ def test_saving_what_the_caller_has_later(monkeypatch: Patch) -> None:
     """The copy shares the caller's list."""
     monkeypatch.setitem(freezing._FREEZERS, list, lambda value: value)
     assert is_caught_by(frozen.test_what_the_owner_changes_afterwards_is_not_in_it, "lists")
-    assert on_a_store(
-        cadences.test_what_the_caller_changes_at_once_is_not_saved, "background", cadences.LARGE
-    )
+    assert on_a_store(behind.test_what_the_caller_changes_at_once_is_not_saved, "background", behind.LARGE)
 
 
 def test_sharing_an_array_that_is_only_read(monkeypatch: Patch) -> None:
