@@ -20,6 +20,7 @@ from tests.unit import test_background as queue
 from tests.unit import test_cadences as cadences
 from tests.unit import test_codec_freezing as frozen
 from tests.unit import test_saving_behind as behind
+from tests.unit.desk import Desk
 
 Patch = pytest.MonkeyPatch
 CAUGHT = (AssertionError, AttributeError, CloudckptError, InvalidStateError, pytest.fail.Exception)
@@ -31,8 +32,8 @@ def is_caught_by(test: Callable[..., None], *arguments: Any) -> bool:
     return True
 
 
-def desk() -> queue.Desk:
-    return queue.Desk()
+def desk() -> Desk:
+    return Desk()
 
 
 def on_a_store(test: Callable[..., None], *arguments: Any) -> bool:

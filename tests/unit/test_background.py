@@ -5,17 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Coroutine
-from contextlib import suppress
 from typing import Any
 
 import pytest
-from hypothesis import settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from cloudckpt import background
-from cloudckpt.background import Saver, end_all
+from cloudckpt.background import end_all
 from cloudckpt.errors import (
     ClosedError,
     ConflictError,
@@ -25,69 +20,7 @@ from cloudckpt.errors import (
     ThrottledError,
 )
 from cloudckpt.pending import Pending, until
-
-
-class Gate:
-    """One save under way: goes on when the test says how it ends."""
-
-    def __init__(self, work: Any) -> None:
-        self.work = work
-        self.error: BaseException | None = None
-
-    def __await__(self) -> Any:
-        yield self
-        if self.error is not None:
-            raise self.error
-        return f"info of {self.work}"
-
-
-class Desk:
-    """A saver whose commits end when the test lets them.
-
-    Attributes:
-        committed: Works whose commit ended well, in order.
-    """
-
-    def __init__(self) -> None:
-        self.workers: list[Coroutine[Any, Any, None]] = []
-        self.gate: Gate | None = None
-        self.committed: list[Any] = []
-        self.saver: Saver[Any] = Saver(self._commit, self._begin, of="r")
-
-    async def _commit(self, work: Any) -> Any:
-        self.gate = gate = Gate(work)
-        info = await gate
-        self.committed.append(work)
-        return info
-
-    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
-        assert self.gate is None, "two at once"
-        self.workers.append(work)
-        self._step()
-
-    def _step(self) -> None:
-        with suppress(StopIteration):
-            self.workers[-1].send(None)
-
-    def end(self, error: BaseException | None = None) -> Any:
-        """Let the commit under way end; return its work."""
-        gate, self.gate = self.gate, None
-        assert gate is not None
-        gate.error = error
-        self._step()
-        return gate.work
-
-    def end_all(self) -> None:
-        while self.gate is not None:
-            self.end()
-
-    def offer(self, work: Any, **options: Any) -> Pending | None:
-        return self.saver.offer(work, **{"keep": False, "start": True, "room": 1, **options})
-
-    def save(self, work: Any, **options: Any) -> Pending:
-        pending = self.offer(work, **options)
-        assert pending is not None
-        return pending
+from tests.unit.desk import Desk
 
 
 @pytest.fixture
@@ -407,85 +340,3 @@ def test_what_the_parent_has_pending_is_not_the_childs(desk: Desk) -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     desk.end_all()
     assert desk.committed == [1]
-
-
-# ---- against a model
-
-
-class Queueing(RuleBasedStateMachine):
-    """Any order of offers, ends and errors, against a model that shares nothing with the queue."""
-
-    @initialize(room=st.integers(1, 4), overflow=st.sampled_from(["latest", "block"]))
-    def begin(self, room: int, overflow: str) -> None:
-        self.desk = Desk()
-        self.room = room
-        self.overflow = overflow
-        self.count = 0
-        self.waiting: list[tuple[int, bool]] = []
-        self.flying: int | None = None
-        self.order: list[int] = []
-        self.untold: list[BaseException] = []
-        self.places: dict[int, Pending] = {}
-
-    def _next(self) -> None:
-        if self.flying is None and self.waiting:
-            self.flying = self.waiting.pop(0)[0]
-
-    @rule(keep=st.booleans())
-    def save(self, keep: bool) -> None:
-        options = {"keep": keep, "room": self.room, "overflow": self.overflow}
-        if self.untold:
-            with pytest.raises(StorageError) as caught:
-                self.desk.offer(0, **options)
-            assert caught.value is self.untold[0]
-            self.untold.clear()
-            return
-        full = len(self.waiting) >= self.room
-        droppable = [at for at, (_, kept) in enumerate(self.waiting) if not kept]
-        pending = self.desk.offer(self.count + 1, **options)
-        if full and (self.overflow == "block" or not droppable):
-            assert pending is None
-            return
-        assert pending is not None
-        if full:
-            del self.waiting[droppable[0]]
-        self.count += 1
-        self.places[self.count] = pending
-        self.waiting.append((self.count, keep))
-        self._next()
-
-    @precondition(lambda self: self.flying is not None)
-    @rule()
-    def land(self) -> None:
-        assert self.desk.end() == self.flying
-        self.order.append(self.flying)
-        self.flying = None
-        self._next()
-
-    @precondition(lambda self: self.flying is not None)
-    @rule()
-    def fail(self) -> None:
-        error = StorageError(f"of {self.flying}")
-        assert self.desk.end(error) == self.flying
-        self.untold.append(error)
-        self.flying = None
-        self._next()
-
-    @invariant()
-    def agrees(self) -> None:
-        if not hasattr(self, "desk"):
-            return
-        assert self.desk.committed == self.order == sorted(self.order)
-        assert (self.desk.gate.work if self.desk.gate else None) == self.flying
-        unsettled = sum(not one.done for one in self.places.values())
-        assert self.desk.saver.pending == unsettled, "each save that was taken is pending or has ended"
-        assert self.desk.saver.busy == (self.flying is not None or bool(self.waiting or self.untold))
-
-    def teardown(self) -> None:
-        if hasattr(self, "desk"):
-            self.desk.end_all()
-            background._unfinished.discard(self.desk.saver)
-
-
-TestQueueing = Queueing.TestCase
-TestQueueing.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
