@@ -20,11 +20,12 @@ from cloudckpt.clock import SystemClock
 from cloudckpt.doctor import Report, examine
 from cloudckpt.errors import StorageError, UnsupportedStoreError
 from cloudckpt.runner import make_runner
-from cloudckpt.storage.findings import Finding, Level
+from cloudckpt.storage.findings import Level
 from cloudckpt.storage.obstore_engine import ObstoreStorage
 from cloudckpt.storage.s3 import S3Storage
 from cloudckpt.storage.s3_boto3 import Boto3Storage
 from tests.servers.base import ROOT, Server
+from tests.unit.visits import found
 
 ENGINES: dict[str, Any] = {
     "s3fs": S3Storage,
@@ -44,11 +45,6 @@ def visit(
         return runner.call(examine(storage, runner.effects))
     finally:
         runner.call(storage.close())
-
-
-def found(report: Report, check: str) -> Finding:
-    [finding] = [each for each in report.findings if each.check == check]
-    return finding
 
 
 def levels(report: Report, *checks: str) -> list[Level]:

@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
-from datetime import UTC, datetime, timedelta
-from typing import Any
+from collections.abc import Sequence
 
 import pytest
 
 from cloudckpt import keys
-from cloudckpt.clock import SystemClock
-from cloudckpt.doctor import Report, examine
-from cloudckpt.doctor.pace import histogram, percentile
-from cloudckpt.doctor.visit import clock_finding
-from cloudckpt.effects import Effects
 from cloudckpt.errors import (
     AmbiguousError,
     ArchivedError,
@@ -23,18 +14,16 @@ from cloudckpt.errors import (
     PermissionDeniedError,
     PreconditionFailedError,
     StorageError,
-    ThrottledError,
     UnsupportedStoreError,
 )
-from cloudckpt.runner import DirectRunner, drive
+from cloudckpt.runner import drive
 from cloudckpt.sealed import seal
 from cloudckpt.storage.contract import Data, Page, Stored, Token
 from cloudckpt.storage.findings import Finding, Level, Samples, warning
 from cloudckpt.storage.memory import MemoryStorage
 from cloudckpt.store import Store
 from cloudckpt.testing.faults import Effect, Fault, FaultyStorage, Plan
-
-_names = itertools.count()
+from tests.unit.visits import Limited, found, keys_of, levels, memory, visit
 
 CHECKS = [
     "engine",
@@ -52,36 +41,6 @@ CHECKS = [
 ]
 
 
-def memory(kind: type[MemoryStorage] = MemoryStorage) -> MemoryStorage:
-    return kind(f"doctor-{next(_names)}")
-
-
-def hasty() -> Effects:
-    """Return effects whose waits between tries take no time."""
-
-    async def sleep(_: float) -> None:
-        pass
-
-    return replace(DirectRunner(SystemClock()).effects, sleep=sleep)
-
-
-def visit(engine: Any, effects: Effects | None = None) -> Report:
-    return drive(examine(engine, effects or hasty()))
-
-
-def found(report: Report, check: str) -> Finding:
-    [finding] = [each for each in report.findings if each.check == check]
-    return finding
-
-
-def levels(report: Report) -> dict[str, Level]:
-    return {finding.check: finding.level for finding in report.findings}
-
-
-def keys_of(engine: MemoryStorage) -> list[str]:
-    return [row.key for row in drive(engine.list("")).rows]
-
-
 def test_a_sound_store_has_no_findings_but_good_ones_and_is_left_as_it_was() -> None:
     engine = memory()
     Store(lambda: engine).run("r").save({})
@@ -94,37 +53,6 @@ def test_a_sound_store_has_no_findings_but_good_ones_and_is_left_as_it_was() -> 
 
 
 # ---- rights
-
-
-class Limited(MemoryStorage):
-    """A store whose user lacks rights; as on S3 a missing key is denied to one who may not list."""
-
-    lacks: frozenset[str] = frozenset()
-
-    def _check(self, right: str) -> None:
-        if right in self.lacks:
-            raise PermissionDeniedError(
-                "the store denies the request; grant it", kind="denied", code="Denied"
-            )
-
-    async def read(self, key: str, *, offset: int = 0, length: int | None = None) -> Stored | None:
-        self._check("read")
-        stored = await super().read(key, offset=offset, length=length)
-        if stored is None:
-            self._check("list")
-        return stored
-
-    async def create(self, key: str, data: Data) -> Token:
-        self._check("write")
-        return await super().create(key, data)
-
-    async def list(self, prefix: str, *, cursor: str | None = None) -> Page:
-        self._check("list")
-        return await super().list(prefix, cursor=cursor)
-
-    async def delete(self, keys: Sequence[str]) -> None:
-        self._check("delete")
-        await super().delete(keys)
 
 
 def limited(*lacks: str) -> Limited:
@@ -336,104 +264,6 @@ def test_a_delete_that_deletes_nothing_is_a_warning() -> None:
             pass
 
     assert levels(visit(memory(Keeps)))["delete"] is Level.WARNING
-
-
-# ---- clock
-
-WRITTEN = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
-
-
-@pytest.mark.parametrize(
-    ("ahead", "level", "told"),
-    [
-        (0.0, Level.OK, 0.0),
-        (0.9, Level.OK, 0.0),  # the store rounds down to the second
-        (-4.0, Level.OK, -3.8),
-        (5.9, Level.OK, 4.9),
-        (6.1, Level.WARNING, 5.1),
-        (-60.0, Level.WARNING, -59.8),
-        (3600.0, Level.FAULT, 3599.0),
-        (-3600.0, Level.FAULT, -3599.8),
-    ],
-)
-def test_the_clock_is_compared_with_the_stores(ahead: float, level: Level, told: float) -> None:
-    """A write takes time, and most stores tell whole seconds: neither may look like a wrong clock."""
-    before = WRITTEN + timedelta(seconds=ahead)
-    finding = clock_finding(WRITTEN, before, before + timedelta(seconds=0.2))
-    assert (finding.level, finding.facts["seconds_ahead"]) == (level, pytest.approx(told, abs=0.05))
-    assert level is Level.OK or ("behind" in finding.found) is (ahead < 0)
-
-
-def test_a_visit_compares_clocks() -> None:
-    class Late(SystemClock):
-        def now(self) -> datetime:
-            return super().now() - timedelta(minutes=2)
-
-    clock = found(visit(memory(), replace(hasty(), clock=Late())), "clock")
-    assert (clock.level, clock.facts["seconds_ahead"]) == (Level.WARNING, pytest.approx(-120, abs=2))
-
-
-# ---- pace
-
-
-class SlowStore(MemoryStorage):
-    """Each PUT takes as many seconds as it is told, on a clock of its own."""
-
-    now = 0.0
-    seconds: Iterable[float] = ()
-
-    async def create(self, key: str, data: Data) -> Token:
-        if len(data) > 1000:
-            self.now += next(iter(self.seconds))
-        return await super().create(key, data)
-
-
-def slow(seconds: Iterable[float]) -> Report:
-    engine = memory(SlowStore)
-    assert isinstance(engine, SlowStore)
-    engine.seconds = iter(seconds)
-
-    class Clock(SystemClock):
-        def monotonic(self) -> float:
-            assert isinstance(engine, SlowStore)
-            return engine.now
-
-    return visit(engine, replace(hasty(), clock=Clock()))
-
-
-def test_the_pace_is_told_as_percentiles_and_bars() -> None:
-    pace = found(slow([0.010, 0.011, 0.012, 0.013, 0.014, 0.015, 0.016, 0.017, 0.018, 0.110]), "latency-put")
-    assert (pace.level, pace.facts["median_ms"], pace.facts["p90_ms"]) == (Level.OK, 14.0, 18.0)
-    assert [bar["count"] for bar in pace.facts["histogram"]] == [9, 0, 0, 0, 1]
-    assert (pace.facts["histogram"][0]["from_ms"], pace.facts["histogram"][-1]["to_ms"]) == (10.0, 110.0)
-
-
-def test_a_slow_store_is_a_warning() -> None:
-    assert levels(slow([1.2] * 10))["latency-put"] is Level.WARNING
-
-
-def test_a_store_that_slows_down_in_between_is_measured_until_then() -> None:
-    """Google takes one write a second to one key, and a visit must not wait for it."""
-
-    class Throttles(Limited):
-        left = 3
-
-        async def replace(self, key: str, data: Data, token: Token) -> Token:
-            if len(data) > 1000:
-                self.left -= 1
-                if self.left < 0:
-                    raise ThrottledError("the store asks to slow down")
-            return await super().replace(key, data, token)
-
-    engine = memory(Throttles)
-    assert isinstance(engine, Throttles)
-    engine.lacks = frozenset({"delete"})
-    assert found(visit(engine), "latency-put").facts["samples"] == 3
-
-
-def test_percentiles_and_bars_of_few_samples() -> None:
-    assert [percentile([3, 1, 2], share) for share in (0.0, 0.5, 0.9, 1.0)] == [1, 2, 3, 3]
-    assert [bar["count"] for bar in histogram([0.5])] == [1, 0, 0, 0, 0]
 
 
 # ---- an engine's own findings

@@ -17,17 +17,13 @@ from cloudckpt.doctor import Report, examine
 from cloudckpt.doctor.folder import file_system
 from cloudckpt.runner import DirectRunner, drive
 from cloudckpt.storage.file import FileStorage
-from cloudckpt.storage.findings import Finding, Level
+from cloudckpt.storage.findings import Level
 from cloudckpt.store import open as open_store
+from tests.unit.visits import found
 
 
 def visit(path: Path) -> Report:
     return drive(examine(FileStorage(path), DirectRunner(SystemClock()).effects))
-
-
-def found(report: Report, check: str) -> Finding:
-    [finding] = [each for each in report.findings if each.check == check]
-    return finding
 
 
 def tree(path: Path) -> dict[str, bytes | None]:
