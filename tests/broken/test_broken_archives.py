@@ -20,6 +20,7 @@ from tests.protocol import (
     test_archive,
     test_archive_changes,
     test_archive_import,
+    test_edited_past,
     test_repair,
     test_verify,
 )
@@ -58,7 +59,7 @@ def test_the_right_ones_keep_the_laws(world: LongWorld, archive: bytes, monkeypa
         ),
         (test_verify.test_damage_of_a_page_is_found_at_once_and_hides_nothing_else, (world,)),
         (test_verify.test_what_expires_meanwhile_is_not_taken_for_damage_and_what_is_damaged_is_told, ()),
-        (test_verify.test_an_edit_of_the_past_is_found, (world, test_verify.second(step=99), EDIT)),
+        (test_edited_past.test_an_edit_of_the_past_is_found, (world, test_edited_past.second(step=99), EDIT)),
         (test_repair.test_a_save_that_comes_between_is_never_rolled_back, (world,)),
         (test_archive.test_a_run_that_is_written_to_meanwhile_is_archived_as_it_was_at_one_point, ()),
         (test_archive_changes.test_any_flipped_byte_of_a_small_archive_is_found_with_its_member, (signed,)),
@@ -107,7 +108,9 @@ def test_without_a_second_look_what_expires_is_taken_for_damage(monkeypatch: Pat
 
 def test_without_the_chain_an_edit_of_the_past_stays_unseen(world: LongWorld, monkeypatch: Patch) -> None:
     monkeypatch.setattr(Examination, "_chain", lambda *_: None)
-    assert not holds(test_verify.test_an_edit_of_the_past_is_found, world, test_verify.second(step=99), EDIT)
+    assert not holds(
+        test_edited_past.test_an_edit_of_the_past_is_found, world, test_edited_past.second(step=99), EDIT
+    )
 
 
 def test_a_repair_that_expects_nothing_rolls_a_newer_save_back(world: LongWorld, monkeypatch: Patch) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import io
 import itertools
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -21,12 +20,15 @@ from cloudckpt.storage.memory import MemoryStorage
 from cloudckpt.store import Store
 from cloudckpt.tarball import Member, TarReader, header, padding, tail
 from cloudckpt.testing.driver import by_hand
+from tests.protocol import damaged as worlds
 from tests.protocol.damaged import ACTIONS, LONG, RUN, LongWorld, act, outcome, small_pages
 from tests.protocol.signers import KEYS
 
 LONG_ID = "X" * 1000
 RUNS = (RUN, LONG_ID, "gone", "empty", "busy")
 _names = itertools.count()
+
+world = worlds.world
 
 
 @pytest.fixture(scope="module")
@@ -44,12 +46,6 @@ def long_world() -> LongWorld:
     world.store.collect("busy")
     by_hand(world.store._core._sweeper.settle())
     return world
-
-
-@pytest.fixture
-def world(long_world: LongWorld) -> Iterator[LongWorld]:
-    with long_world.restored():
-        yield long_world
 
 
 @pytest.fixture(scope="module")

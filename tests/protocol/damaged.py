@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from cloudckpt import folding, keys, ledger, objects, pages, runner
+from cloudckpt.examine import ADVICE
 from cloudckpt.format import decode_manifest
 from cloudckpt.history import Filter, listed
 from cloudckpt.model import Manifest, Page
@@ -177,3 +178,25 @@ class ActiveWorld(World):
         ]
         assert len(self.results) == ACTIONS // 2
         self._objects = {}
+
+
+@pytest.fixture(scope="module")
+def long_world() -> LongWorld:
+    with small_pages():
+        return LongWorld()
+
+
+@pytest.fixture
+def world(long_world: LongWorld) -> Iterator[LongWorld]:
+    with long_world.restored():
+        yield long_world
+
+
+def found(world: World, depth: int) -> list[tuple[str, int | None, str | None]]:
+    """Return kind, seq and key of each problem; both doors must say the same."""
+    report = world.run.verify(depth=depth)
+    assert list(world.store.verify(RUN, depth=depth)) == [report]
+    for problem in report.problems:
+        assert problem.run == RUN
+        assert problem.do == ADVICE[problem.kind]
+    return [(problem.kind, problem.seq, problem.key) for problem in report.problems]

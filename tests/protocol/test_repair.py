@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -25,22 +24,14 @@ from cloudckpt.storage.contract import Stored
 from cloudckpt.storage.memory import MemoryStorage
 from cloudckpt.store import Store
 from cloudckpt.testing.faults import Effect, FaultyStorage, Plan, SimulatedCrash, every_fault
+from tests.protocol import damaged as worlds
 from tests.protocol.damaged import KEY, LONG, RUN, LongWorld, small_pages
 from tests.protocol.scripted import AtOnce
 
+long_world = worlds.long_world
+world = worlds.world
+
 _names = itertools.count()
-
-
-@pytest.fixture(scope="module")
-def long_world() -> LongWorld:
-    with small_pages():
-        return LongWorld()
-
-
-@pytest.fixture
-def world(long_world: LongWorld) -> Iterator[LongWorld]:
-    with long_world.restored():
-        yield long_world
 
 
 def seqs(world: LongWorld) -> list[int]:

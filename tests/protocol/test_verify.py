@@ -7,7 +7,6 @@ import itertools
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, ClassVar
 
@@ -15,15 +14,15 @@ import pytest
 
 from cloudckpt import keys
 from cloudckpt.errors import ArchivedError, InvalidInputError, RunNotFoundError, ThrottledError
-from cloudckpt.examine import ADVICE, Problem, Verified
-from cloudckpt.format import encode_manifest
-from cloudckpt.model import FORMAT_VERSION, Manifest
+from cloudckpt.examine import Problem, Verified
+from cloudckpt.model import FORMAT_VERSION
 from cloudckpt.sealed import seal, unseal
 from cloudckpt.storage.contract import Stored
 from cloudckpt.storage.memory import MemoryStorage
 from cloudckpt.store import Store
 from cloudckpt.testing.driver import by_hand
 from cloudckpt.testing.faults import FaultyStorage
+from tests.protocol import damaged as worlds
 from tests.protocol.damaged import (
     KEY,
     LONG,
@@ -33,34 +32,15 @@ from tests.protocol.damaged import (
     World,
     damages,
     flipped,
+    found,
     small_pages,
 )
 
-Edit = Callable[[Manifest], Manifest]
+long_world = worlds.long_world
+world = worlds.world
+
 DEPTHS = (1, 2, 3)
 _names = itertools.count()
-
-
-@pytest.fixture(scope="module")
-def long_world() -> LongWorld:
-    with small_pages():
-        return LongWorld()
-
-
-@pytest.fixture
-def world(long_world: LongWorld) -> Iterator[LongWorld]:
-    with long_world.restored():
-        yield long_world
-
-
-def found(world: World, depth: int) -> list[tuple[str, int | None, str | None]]:
-    """Return kind, seq and key of each problem; both doors must say the same."""
-    report = world.run.verify(depth=depth)
-    assert list(world.store.verify(RUN, depth=depth)) == [report]
-    for problem in report.problems:
-        assert problem.run == RUN
-        assert problem.do == ADVICE[problem.kind]
-    return [(problem.kind, problem.seq, problem.key) for problem in report.problems]
 
 
 @pytest.mark.parametrize("depth", DEPTHS)
@@ -213,89 +193,6 @@ def test_what_is_in_a_cold_tier_is_told_and_is_no_damage_to_repair(kind: type[Wo
     if kind is LongWorld:
         with pytest.raises(ArchivedError):
             store.run(RUN).repair(drop_damaged=True)
-
-
-# The past was edited, by somebody who made the digests of the documents right again.
-
-
-def edited(world: LongWorld, edit: Edit) -> None:
-    world.write(KEY, encode_manifest(edit(world.manifest)))
-
-
-def second(**changes: Any) -> Edit:
-    """Change the second newest checkpoint."""
-    return lambda m: replace(
-        m, checkpoints=(m.checkpoints[0], replace(m.checkpoints[1], **changes), *m.checkpoints[2:])
-    )
-
-
-@pytest.mark.parametrize(
-    ("edit", "kinds"),
-    [
-        (second(step=99), {("chain", LONG - 1)}),
-        (second(metadata={"approved": True}), {("chain", LONG - 1)}),
-        (second(commit="f" * 16), {("chain", LONG - 1)}),
-        (second(size=7), {("chain", LONG - 1), ("order", LONG - 1)}),
-        (second(epoch=9), {("chain", LONG - 1), ("order", LONG - 1)}),
-        (second(parent=3), {("chain", LONG - 1)}),
-        (second(parent_digest="0" * 64), {("chain", LONG - 1), ("chain", LONG - 2)}),
-        (second(seq=LONG), {("chain", LONG), ("order", LONG)}),
-        (lambda m: replace(m, checkpoints=m.checkpoints[1:]), {("order", LONG - 1)}),
-        (lambda m: replace(m, checkpoints=()), {("order", 0)}),
-        (lambda m: replace(m, recent=("f" * 16, *m.recent[1:])), {("chain", LONG)}),
-        (lambda m: replace(m, status="deleted"), {("order", None)}),
-    ],
-)
-def test_an_edit_of_the_past_is_found(world: LongWorld, edit: Edit, kinds: set[tuple[str, int]]) -> None:
-    edited(world, edit)
-    assert {(kind, seq) for kind, seq, _ in found(world, 1)} == kinds
-
-
-def test_the_chain_goes_on_from_the_manifest_into_the_pages(world: LongWorld) -> None:
-    """Its oldest checkpoint of its own says what the newest one of the pages was."""
-    oldest = world.manifest.checkpoints[-1].seq
-    edited(
-        world,
-        lambda m: replace(
-            m, checkpoints=(*m.checkpoints[:-1], replace(m.checkpoints[-1], parent_digest="0" * 64))
-        ),
-    )
-    assert ("chain", oldest - 1) in {(kind, seq) for kind, seq, _ in found(world, 1)}
-
-
-def test_what_may_be_said_of_a_checkpoint_later_is_no_edit_of_the_past(world: LongWorld) -> None:
-    for seq in (LONG, LONG - 1, 9):
-        world.run.tag(f"t{seq}", seq=seq)
-        world.run.annotate({"said": "later"}, seq=seq)
-        world.run.hold("for the auditors", seq=seq)
-    assert found(world, 3) == []
-
-
-@pytest.mark.parametrize(
-    "name", ["count", "held", "newest", "oldest", "since", "until", "steps", "tags", "stored"]
-)
-def test_a_page_that_is_not_what_its_reference_says_is_found(world: LongWorld, name: str) -> None:
-    """Whoever looks for a tag or a step skips pages by their references."""
-    page = world.manifest.history[-1]
-    now = getattr(page, name)
-    others = {"steps": (1, 2), "tags": (), "since": page.until, "until": page.since}
-    wrong = replace(page, **{name: others[name] if name in others else now + 1})
-    edited(world, lambda m: replace(m, history=(*m.history[:-1], wrong)))
-    problems = world.run.verify().problems
-    assert {problem.kind for problem in problems} == {"page-reference"}
-    assert f": {name}" in problems[0].what
-
-
-def test_a_reference_to_another_runs_object_is_found(world: LongWorld) -> None:
-    """What is deleted with that run would be lost to this one."""
-    head = world.manifest.checkpoints[0]
-    away = keys.object_key("other", head.seq, head.digest, "ab")
-    for key in (away, "objects/x", keys.objects_prefix(RUN) + "../x"):
-        with world.restored():
-            there = replace(head, extents=(replace(head.extents[0], key=key),))
-            edited(world, lambda m, there=there: replace(m, checkpoints=(there, *m.checkpoints[1:])))
-            for depth in DEPTHS:
-                assert found(world, depth) == [("object-key", LONG, key)]
 
 
 # Manifests.
