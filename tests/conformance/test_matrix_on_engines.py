@@ -10,7 +10,8 @@ import pytest
 import cloudckpt
 from cloudckpt.run import Run
 from tests.servers.base import Server
-from tests.unit.test_codec_matrix import HASHABLE, ROWS, facts
+from tests.unit.facts import facts
+from tests.unit.matrix import HASHABLE, ROWS
 
 SERVERS = {
     "s3fs": "minio_server",

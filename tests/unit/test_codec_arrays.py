@@ -21,7 +21,7 @@ from cloudckpt.codec import decode, encode, frame, register, wire
 from cloudckpt.codec.encoding import LEAST_ASIDE
 from cloudckpt.codec.sizes import measure
 from cloudckpt.errors import CorruptCheckpointError, DataError, SerializationError
-from tests.unit.test_codec_matrix import facts
+from tests.unit.facts import facts
 
 EXAMPLES = int(os.environ.get("CLOUDCKPT_FUZZ_EXAMPLES", "300"))
 N = 1 << 15

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from cloudckpt.codec import Record, decode, encode, frame, wire
 from cloudckpt.errors import CorruptCheckpointError, DataError, SerializationError, UnsupportedFormatError
-from tests.unit.test_codec_matrix import ROWS
+from tests.unit.matrix import ROWS
 
 FRAME = frame.header(marks=True)
 # `make test` runs a sample; the long run of the fuzz sets this.

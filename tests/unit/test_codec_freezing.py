@@ -23,7 +23,7 @@ from cloudckpt.codec.encoding import Unsealed
 from cloudckpt.codec.freezing import freeze
 from cloudckpt.codec.intake import AT_ONCE, Intake
 from cloudckpt.errors import InvalidInputError, SerializationError
-from tests.unit.test_codec_matrix import HASHABLE, ROWS
+from tests.unit.matrix import HASHABLE, ROWS
 
 NOT_FROZEN = {"msgpack ext type", "msgpack timestamp"}
 """Rows that are packed at once instead."""

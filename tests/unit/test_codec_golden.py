@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 
 from cloudckpt.codec import decode, encode, frame
-from tests.unit.test_codec_matrix import ROWS, facts
+from tests.unit.facts import facts
+from tests.unit.matrix import ROWS
 
 FILE = Path(__file__).with_suffix(".v1.json")
 GOLDEN: dict[str, str] = json.loads(FILE.read_text()) if FILE.exists() else {}
