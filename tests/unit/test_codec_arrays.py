@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import itertools
-import os
 import struct
 import tracemalloc
 from typing import Any
@@ -14,7 +13,7 @@ import msgpack
 import numpy as np
 import pytest
 import zstandard
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cloudckpt.codec import decode, encode, frame, register, wire
@@ -22,8 +21,8 @@ from cloudckpt.codec.encoding import LEAST_ASIDE
 from cloudckpt.codec.sizes import measure
 from cloudckpt.errors import CorruptCheckpointError, DataError, SerializationError
 from tests.unit.facts import facts
+from tests.unit.fuzzing import FUZZ
 
-EXAMPLES = int(os.environ.get("CLOUDCKPT_FUZZ_EXAMPLES", "300"))
 N = 1 << 15
 NUMBERS = np.arange(N * 8, dtype=np.int64)
 GAPS = np.dtype({"names": ["b", "a"], "formats": ["i2", "u1"], "offsets": [4, 1], "itemsize": 9})
@@ -318,7 +317,7 @@ BINS = st.builds(
 )
 
 
-@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@FUZZ
 @given(st.lists(ITEMS, max_size=6), st.lists(BINS, max_size=6))
 def test_any_bins_behind_any_arrays_give_a_value_or_a_data_error(
     items: list[bytes], bins: list[bytes]
