@@ -14,11 +14,13 @@ from cloudckpt.errors import CloudckptError
 from cloudckpt.folding import Folding
 from cloudckpt.making import Maker
 from cloudckpt.retention import Retention
+from tests.protocol import past
 from tests.protocol import test_history as right
+from tests.protocol.past import RUN, SAVES, TAGGED, World, save, state_of
 from tests.protocol.scripted import AtOnce, WhenAwaited
 
 Patch = pytest.MonkeyPatch
-small = right.small
+small = past.small
 
 
 @pytest.fixture(autouse=True)
@@ -63,14 +65,14 @@ def test_a_writer_deletes_what_is_not_its_checkpoints_own(monkeypatch: Patch) ->
 
 def rolled_back_twice() -> None:
     """The newer of two checkpoints with one object expires first."""
-    world = right.World(rules=Retention(keep_last=3))
+    world = World(rules=Retention(keep_last=3))
     world.ledger.keep_last = 3
-    with world.store.run(right.RUN) as run:
+    with world.store.run(RUN) as run:
         world.ledger.took_over(run.epoch)
-        with world.ledger.asking(right.state_of(right.TAGGED)) as told:
+        with world.ledger.asking(state_of(TAGGED)) as told:
             told(run.rollback(tag="good"))
-        for step in range(right.SAVES + 1, right.SAVES + 8):
-            right.save(world, run, step)
+        for step in range(SAVES + 1, SAVES + 8):
+            save(world, run, step)
             world.check()
 
 
@@ -151,15 +153,15 @@ def test_a_rollback_that_does_not_look_whether_its_checkpoint_is_still_there(mon
 
 def rolled_back_to_what_expires(monkeypatch: Patch, again: Any) -> None:
     """The rules are applied between the look at the checkpoint and the commit."""
-    world = right.World()
+    world = World()
     world.ledger.keep_last = 1
     swap = commit.Pointer.swap
-    with world.store.run(right.RUN) as run:
+    with world.store.run(RUN) as run:
         monkeypatch.setattr(Maker, "_again", again)
 
         async def late(self: Any, *arguments: Any) -> Any:
             monkeypatch.setattr(commit.Pointer, "swap", swap)
-            world.open(world.inner).run(right.RUN).retain(Retention(keep_last=2))
+            world.open(world.inner).run(RUN).retain(Retention(keep_last=2))
             return await swap(self, *arguments)
 
         monkeypatch.setattr(commit.Pointer, "swap", late)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from cloudckpt import folding, keys, ledger, objects, pages, runner
+from cloudckpt import folding, keys, ledger, objects, runner
 from cloudckpt.examine import ADVICE
 from cloudckpt.format import decode_manifest
 from cloudckpt.history import Filter, listed
@@ -20,7 +20,8 @@ from cloudckpt.run import Run
 from cloudckpt.storage.memory import MemoryStorage
 from cloudckpt.store import Store
 from cloudckpt.testing.driver import by_hand
-from tests.protocol.scripted import AtOnce
+from tests.protocol.scripted import AtOnce, no_sleep
+from tests.protocol.windows import small_window
 
 RUN = "nightly/42"
 KEY = keys.manifest_key(RUN)
@@ -105,19 +106,9 @@ def damages(data: bytes) -> Iterator[bytes]:
 @contextmanager
 def small_pages() -> Iterator[None]:
     """Make the window three to five checkpoints, pages of a few, and all work aside done at once."""
-    tail = folding.tail
-
-    async def no_sleep(_: float) -> None:
-        pass
-
     with pytest.MonkeyPatch.context() as patch:
-        for name, size in {"WINDOW_BYTES": 2600, "MOST_WINDOW_BYTES": 3600, "WINDOW_LEFT": 1600}.items():
-            patch.setattr(folding, name, size)
-        patch.setattr(
-            folding, "tail", lambda m, most=None: tail(m, folding.WINDOW_LEFT if most is None else most)
-        )
+        small_window(patch)
         patch.setattr(folding, "LEAF_ENTRIES", 4)
-        patch.setattr(pages, "FAN", 3)
         patch.setattr(ledger, "WINDOW_BYTES", 1500)
         patch.setattr(ledger, "WINDOW_LEFT", 500)
         patch.setattr(objects, "RIDE_BYTES", 0)

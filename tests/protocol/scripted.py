@@ -138,6 +138,10 @@ class OwnTime:
         self.seconds += seconds
 
 
+async def no_sleep(_: float) -> None:
+    """Stand for a wait that takes no time."""
+
+
 class AtOnce:
     """Work aside that is done before its caller goes on."""
 

@@ -27,9 +27,10 @@ from cloudckpt.storage.memory import MemoryStorage
 from cloudckpt.store import Store
 from cloudckpt.testing.driver import by_hand
 from cloudckpt.testing.faults import Effect, FaultyStorage, Plan, SimulatedCrash, every_fault
-from tests.protocol.test_history import RUN, SAVES, TAGGED, World, save, small, state_of
+from tests.protocol import past
+from tests.protocol.past import RUN, SAVES, TAGGED, World, save, state_of
 
-__all__ = ["small"]
+small = past.small
 
 _names = itertools.count()
 

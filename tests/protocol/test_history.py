@@ -7,7 +7,6 @@ effect once.
 
 from __future__ import annotations
 
-import itertools
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -16,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from cloudckpt import folding, objects, pages, runner, sweep
+from cloudckpt import objects, runner
 from cloudckpt.errors import (
     CheckpointNotFoundError,
     CloudckptError,
@@ -24,46 +23,17 @@ from cloudckpt.errors import (
     RunDeletedError,
     StaleStateError,
 )
-from cloudckpt.model import CheckpointInfo
 from cloudckpt.pointer import Pointer
 from cloudckpt.retention import Retention
-from cloudckpt.storage.memory import MemoryStorage
 from cloudckpt.store import Store
 from cloudckpt.testing.driver import by_hand
 from cloudckpt.testing.faults import Effect, FaultyStorage, Plan, SimulatedCrash, every_fault
 from cloudckpt.testing.invariants import Ledger, check_laws
+from tests.protocol import past
+from tests.protocol.past import RUN, SAVES, TAGGED, World, save, state_of
 from tests.protocol.scripted import AtOnce, WhenAwaited
 
-RUN = "r"
-SAVES = 30
-TAGGED = 4
-RULES = Retention(keep_last=100)
-_names = itertools.count()
-
-
-async def no_sleep(_: float) -> None:
-    pass
-
-
-@pytest.fixture(autouse=True)
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make the window three to five checkpoints, and pages of a few."""
-    for name, size in {"WINDOW_BYTES": 2600, "MOST_WINDOW_BYTES": 3600, "WINDOW_LEFT": 1600}.items():
-        monkeypatch.setattr(folding, name, size)
-    monkeypatch.setattr(folding, "tail", _tail)
-    monkeypatch.setattr(folding, "LEAF_ENTRIES", 4)
-    monkeypatch.setattr(folding, "SLACK", 4)
-    monkeypatch.setattr(pages, "FAN", 3)
-    monkeypatch.setattr(sweep, "SWEEP_KEYS", 1)
-    monkeypatch.setattr(objects, "RIDE_BYTES", 150)
-    monkeypatch.setattr(runner, "_sleep", no_sleep)
-
-
-_right_tail = folding.tail
-
-
-def _tail(manifest: Any, most: int | None = None) -> Any:
-    return _right_tail(manifest, folding.WINDOW_LEFT if most is None else most)
+small = past.small
 
 
 @pytest.fixture(params=[AtOnce, WhenAwaited])
@@ -74,40 +44,6 @@ def aside(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
     while WhenAwaited.made:
         with suppress(SimulatedCrash, RuntimeError):
             by_hand(WhenAwaited.made.pop())
-
-
-def state_of(step: int) -> dict[str, Any]:
-    return {"step": step}
-
-
-class World:
-    """A run with a long past, in memory, and what its clients were told."""
-
-    def __init__(self, saves: int = SAVES, rules: Retention = RULES) -> None:
-        self.inner = MemoryStorage(f"history-{next(_names)}")
-        self.rules = rules
-        self.ledger = Ledger(keep_last=rules.keep_last or 1)
-        self.store = self.open(self.inner)
-        with self.store.run(RUN) as run:
-            self.ledger.took_over(run.epoch)
-            for step in range(1, saves + 1):
-                save(self, run, step)
-
-    def open(self, storage: Any) -> Store:
-        return Store(lambda: storage, retention=self.rules, timeout=1)
-
-    def check(self) -> Any:
-        return by_hand(check_laws(self.inner, RUN, self.ledger))
-
-    def seqs(self) -> list[int]:
-        return [one.seq for one in self.store.run(RUN).history()]
-
-
-def save(world: World, run: Any, step: int) -> CheckpointInfo:
-    with world.ledger.asking(state_of(step)) as told:
-        info: CheckpointInfo = run.save(state_of(step), tags=["good"] if step == TAGGED else [])
-        told(info)
-    return info
 
 
 @pytest.mark.usefixtures("aside")

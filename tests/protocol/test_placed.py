@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from cloudckpt import folding, keys, pages
+from cloudckpt import keys
 from cloudckpt.core import Core
 from cloudckpt.errors import UnsupportedFormatError, UnsupportedStoreError
 from cloudckpt.retention import Retention
@@ -28,7 +28,7 @@ from cloudckpt.storage.placing import NOWHERE, Placing, check_cant, effective, p
 from cloudckpt.store import Store
 from cloudckpt.testing.driver import by_hand
 from cloudckpt.testing.faults import FaultyStorage
-from tests.protocol.test_history import _tail
+from tests.protocol import windows
 
 RUN = "r"
 LARGE = random.Random(0).randbytes(50_000)  # so large that it does not ride
@@ -131,10 +131,7 @@ def long_past(store: Store, saves: int = 20) -> None:
 
 @pytest.fixture
 def small_window(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, size in {"WINDOW_BYTES": 2600, "MOST_WINDOW_BYTES": 3600, "WINDOW_LEFT": 1600}.items():
-        monkeypatch.setattr(folding, name, size)
-    monkeypatch.setattr(folding, "tail", _tail)
-    monkeypatch.setattr(pages, "FAN", 3)
+    windows.small_window(monkeypatch)
 
 
 def pages_of(shelf: Shelf) -> set[str]:

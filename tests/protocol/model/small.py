@@ -9,13 +9,8 @@ from typing import Any
 import pytest
 
 from cloudckpt import folding, ledger, making, objects, pages, runner, sweep
-from tests.protocol.scripted import AtOnce
-
-_tail = folding.tail
-
-
-async def _no_sleep(_: float) -> None:
-    pass
+from tests.protocol.scripted import AtOnce, no_sleep
+from tests.protocol.windows import short_tail
 
 
 @contextmanager
@@ -28,7 +23,7 @@ def at_once(*, small: bool) -> Iterator[None]:
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(runner, "_spawn_aside", AtOnce)
-        patch.setattr(runner, "_sleep", _no_sleep)
+        patch.setattr(runner, "_sleep", no_sleep)
         patch.setattr(runner, "_uniform", lambda least, most: (least + most) / 2)
         if small:
             for module, name, value in SMALL:
@@ -36,15 +31,11 @@ def at_once(*, small: bool) -> Iterator[None]:
         yield
 
 
-def _short_tail(manifest: Any, most: int | None = None) -> Any:
-    return _tail(manifest, folding.WINDOW_LEFT if most is None else most)
-
-
 SMALL: tuple[tuple[Any, str, Any], ...] = (
     (folding, "WINDOW_BYTES", 1500),
     (folding, "MOST_WINDOW_BYTES", 2100),
     (folding, "WINDOW_LEFT", 900),
-    (folding, "tail", _short_tail),  # its default is bound already
+    (folding, "tail", short_tail),
     (folding, "LEAF_ENTRIES", 2),
     (folding, "SLACK", 2),
     (pages, "FAN", 2),
