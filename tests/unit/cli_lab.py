@@ -24,6 +24,8 @@ from cloudckpt.storage.memory import MemoryStorage
 
 _names = itertools.count()
 BEGIN = datetime(2026, 3, 1, 12, tzinfo=UTC)
+T = ["2026-03-01T12:30:00Z", "2026-03-01T12:40:00Z", "2026-03-01T12:50:00Z"]
+"""When the first run's checkpoints were saved, after a probe of the store and the writer itself."""
 
 
 class Clock:
@@ -111,6 +113,15 @@ def agent(
             state.messages.append({"role": "user", "content": f"hello {step}"})
             state.seen.add(step)
             writer.save(state, tags=(tags or {}).get(step, ()))
+
+
+def nightly_lab() -> Lab:
+    """Return a lab with a few runs to look at; the first one's checkpoints are of `T`."""
+    lab = new_lab()
+    agent(lab, "nightly-42", 3, tags={2: ("best",)})
+    agent(lab, "nightly-43", 1)
+    agent(lab, "a b/c@d", 2)
+    return lab
 
 
 @contextmanager

@@ -1,33 +1,25 @@
-"""Commands that look: runs, show, history, cat, diff, size, watch; in a pipe, in a terminal, as JSON."""
+"""Commands that look: runs, show, history, cat, diff, size; in a pipe, in a terminal, as JSON."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from cloudckpt import keys
 from cloudckpt.cli import runs as runs_command
-from cloudckpt.cli import shapes, watch
+from cloudckpt.cli import shapes
 from cloudckpt.cli.show import CHECKPOINT, HISTORY, RUN
 from cloudckpt.retention import Retention
 from cloudckpt.storage.memory import PAGE_ROWS
-from tests.unit.cli_lab import Lab, agent, counted, new_lab
-
-T = ["2026-03-01T12:30:00Z", "2026-03-01T12:40:00Z", "2026-03-01T12:50:00Z"]
-"""When the first run's checkpoints were saved, after a probe of the store and the writer itself."""
+from tests.unit.cli_lab import Lab, T, agent, counted, new_lab, nightly_lab
 
 
 @pytest.fixture
 def lab() -> Lab:
-    lab = new_lab()
-    agent(lab, "nightly-42", 3, tags={2: ("best",)})
-    agent(lab, "nightly-43", 1)
-    agent(lab, "a b/c@d", 2)
-    return lab
+    return nightly_lab()
 
 
 def damage(lab: Lab, key: str) -> None:
@@ -343,60 +335,3 @@ def test_sizes_are_by_part_or_over_time(lab: Lab, monkeypatch: pytest.MonkeyPatc
     cut = lab("size", "nightly-42", "--history", "--limit", "1", "--json").rows
     assert [row["grown"] for row in cut] == [sizes[0] - sizes[1]]
     assert "+" in lab.terminal(monkeypatch, "size", "nightly-42", "--history").out
-
-
-# ---- watch
-
-
-class _Sleeps:
-    """Time in a watch: what happens while it sleeps."""
-
-    def __init__(self, happens: Iterator[Any]) -> None:
-        self._happens = happens
-        self.now = 0.0
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
-        next(self._happens)
-
-    def monotonic(self) -> float:
-        return self.now
-
-
-def test_a_watch_prints_what_is_new_until_the_run_ends(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    def happens() -> Iterator[None]:
-        yield  # nothing
-        lab.store.run("nightly-42").save({"step": 4})
-        yield
-        lab.store.delete("nightly-42")
-        yield
-
-    monkeypatch.setattr(watch, "time", _Sleeps(happens()))
-    with counted(monkeypatch) as calls:
-        told = lab("watch", "nightly-42", "--json", "--interval", "10")
-    assert told.code == 0
-    assert [(row["status"], row["seq"], row["step"], row["rate"]) for row in told.rows] == [
-        ("running", 3, 3, None),
-        ("running", 4, 4, 3.0),
-        ("deleted", 4, None, 2.0),
-    ]
-    assert calls.count(("read", keys.manifest_key("nightly-42"))) >= 4
-
-
-def test_a_watch_ends_well_by_an_interrupt(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Interrupted(_Sleeps):
-        def sleep(self, seconds: float) -> None:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(watch, "time", Interrupted(iter(())))
-    assert lab("watch", "nightly-42").code == 0
-    assert "nightly-42" in lab.terminal(monkeypatch, "watch", "nightly-42").out
-
-
-def test_a_watch_looks_once_for_a_script(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    with counted(monkeypatch) as calls:
-        [row] = lab("watch", "nightly-42", "--once", "--json").rows
-    assert calls == [("read", keys.manifest_key("nightly-42"))]
-    assert set(row) == {each.key for each in watch.COLUMNS}
-    assert row["saved"] == T[2]
-    assert lab("watch", "none", "--once").code == 3
