@@ -13,6 +13,7 @@ from cloudckpt import keys, runner
 from cloudckpt.storage.contract import Storage
 from cloudckpt.storage.versions import Version
 from cloudckpt.store import Store
+from tests.protocol.scripted import no_sleep
 from tests.protocol.versioned import VersionedMemory
 
 RUN, WHY = "r", "a request under the law"
@@ -21,9 +22,6 @@ SECRET = random.Random(0).randbytes(50_000)  # so large that it does not ride
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def no_sleep(_: float) -> None:
-        pass
-
     monkeypatch.setattr(runner, "_sleep", no_sleep)
 
 

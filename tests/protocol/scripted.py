@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar, TypeAlias
 
-from cloudckpt import keys
+import pytest
+
+from cloudckpt import keys, runner
 from cloudckpt.errors import AmbiguousError
 from cloudckpt.storage.contract import Data, Page, Stored, Token
 from cloudckpt.storage.memory import MemoryStorage
 from cloudckpt.testing.driver import by_hand
+from cloudckpt.testing.faults import SimulatedCrash
 
 Go: TypeAlias = Callable[[], Awaitable[Any]]
 Act: TypeAlias = Callable[[Go], Awaitable[Any]]
@@ -185,3 +189,14 @@ class WhenAwaited:
             self._crash = crash
             raise
         return await self._outcome.wait()
+
+
+@pytest.fixture(params=[AtOnce, WhenAwaited])
+def aside(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[type]:
+    """Make the order of calls the same in every run, so that each has its number."""
+    monkeypatch.setattr(runner, "_spawn_aside", request.param)
+    monkeypatch.setattr(runner, "_sleep", no_sleep)
+    yield request.param
+    while WhenAwaited.made:  # Python wants every coroutine awaited; those of a dead process reach nothing
+        with suppress(SimulatedCrash, RuntimeError):
+            by_hand(WhenAwaited.made.pop())

@@ -33,7 +33,7 @@ from tests.protocol.archived import (
     tarred,
 )
 from tests.protocol.damaged import KEY, LONG, RUN, LongWorld, flipped
-from tests.protocol.scripted import AtOnce
+from tests.protocol.scripted import AtOnce, no_sleep
 
 long_world = archived.long_world
 world = archived.world
@@ -131,10 +131,6 @@ def test_an_import_that_ends_anywhere_goes_on_where_it_stopped(
     world: LongWorld, archive: bytes, effect: Effect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At each of its storage calls; and no object is put twice, and no manifest stands before its objects."""
-
-    async def no_sleep(_: float) -> None:
-        pass
-
     monkeypatch.setattr(runner, "_spawn_aside", AtOnce)
     monkeypatch.setattr(runner, "_sleep", no_sleep)
     wanted = {name for name in members(archive) if name.startswith("objects/")}

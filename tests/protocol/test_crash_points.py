@@ -10,35 +10,21 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from contextlib import suppress
 
 import pytest
 
-from cloudckpt import objects, runner, sweep
+from cloudckpt import objects, sweep
 from cloudckpt.storage.memory import MemoryStorage
 from cloudckpt.store import Store
 from cloudckpt.testing.driver import by_hand
 from cloudckpt.testing.faults import Effect, FaultyStorage, Plan, SimulatedCrash, every_fault
 from cloudckpt.testing.invariants import Ledger, check_laws
+from tests.protocol import scripted
 from tests.protocol.agent import KEEP_LAST, RUN, STEPS, run_agent, state_of
-from tests.protocol.scripted import AtOnce, WhenAwaited
+
+aside = scripted.aside
 
 _names = itertools.count()
-
-
-async def no_sleep(_: float) -> None:
-    pass
-
-
-@pytest.fixture(params=[AtOnce, WhenAwaited])
-def aside(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Make the order of calls the same in every run, so that each has its number."""
-    monkeypatch.setattr(runner, "_spawn_aside", request.param)
-    monkeypatch.setattr(runner, "_sleep", no_sleep)
-    yield
-    while WhenAwaited.made:  # Python wants every coroutine awaited; those of a dead process reach nothing
-        with suppress(SimulatedCrash, RuntimeError):
-            by_hand(WhenAwaited.made.pop())
 
 
 @pytest.fixture(params=["long", "shortly"])

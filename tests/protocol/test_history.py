@@ -8,7 +8,7 @@ effect once.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -29,21 +29,12 @@ from cloudckpt.store import Store
 from cloudckpt.testing.driver import by_hand
 from cloudckpt.testing.faults import Effect, FaultyStorage, Plan, SimulatedCrash, every_fault
 from cloudckpt.testing.invariants import Ledger, check_laws
-from tests.protocol import past
+from tests.protocol import past, scripted
 from tests.protocol.past import RUN, SAVES, TAGGED, World, save, state_of
 from tests.protocol.scripted import AtOnce, WhenAwaited
 
 small = past.small
-
-
-@pytest.fixture(params=[AtOnce, WhenAwaited])
-def aside(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[type]:
-    """Make the order of calls the same in every run, so that each has its number."""
-    monkeypatch.setattr(runner, "_spawn_aside", request.param)
-    yield request.param
-    while WhenAwaited.made:
-        with suppress(SimulatedCrash, RuntimeError):
-            by_hand(WhenAwaited.made.pop())
+aside = scripted.aside
 
 
 @pytest.mark.usefixtures("aside")

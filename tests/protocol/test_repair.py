@@ -26,7 +26,7 @@ from cloudckpt.store import Store
 from cloudckpt.testing.faults import Effect, FaultyStorage, Plan, SimulatedCrash, every_fault
 from tests.protocol import damaged as worlds
 from tests.protocol.damaged import KEY, LONG, RUN, LongWorld, small_pages
-from tests.protocol.scripted import AtOnce
+from tests.protocol.scripted import AtOnce, no_sleep
 
 long_world = worlds.long_world
 world = worlds.world
@@ -289,10 +289,6 @@ def test_a_repair_that_ends_anywhere_is_finished_by_another(
     world: LongWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A crash or a lost answer at each of its storage calls."""
-
-    async def no_sleep(_: float) -> None:
-        pass
-
     monkeypatch.setattr(runner, "_spawn_aside", AtOnce)
     monkeypatch.setattr(runner, "_sleep", no_sleep)
     lose(world, LONG, 12)
