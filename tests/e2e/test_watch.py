@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
@@ -15,18 +15,11 @@ import cloudckpt
 from cloudckpt.errors import FencedError
 from cloudckpt.storage import idle
 from cloudckpt.store import Store
+from tests.patience import until
 from tests.servers.base import Server
 from tests.servers.idle_proxy import IdleProxy, Moment
 
-PATIENCE = 60.0
 ENGINES = ["s3fs", "boto3", "obstore"]
-
-
-def until(true: Callable[[], object]) -> None:
-    end = time.monotonic() + PATIENCE
-    while not true():
-        assert time.monotonic() < end, "it never came"
-        time.sleep(0.005)
 
 
 @pytest.fixture(params=ENGINES)

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import uuid
 from collections.abc import Iterator
 from contextlib import suppress
@@ -16,9 +15,9 @@ from typing import Any
 import pytest
 
 import cloudckpt
+from tests.patience import PATIENCE, until
 from tests.servers.base import ROOT, Server
 
-PATIENCE = 60.0
 CLI = ("-c", "from cloudckpt.cli import main; main()")
 
 AGENT = """
@@ -91,10 +90,7 @@ class Place:
         return []
 
     def until_begun(self, run: str, count: int = 1) -> int:
-        end = time.monotonic() + PATIENCE
-        while len(self.begun(run)) < count:
-            assert time.monotonic() < end, "nobody began"
-            time.sleep(0.02)
+        until(lambda: len(self.begun(run)) >= count)
         return self.begun(run)[-1]
 
 
@@ -159,10 +155,7 @@ def test_a_worker_that_is_told_to_stop_hands_it_on_and_waits(place: Place) -> No
     for n in range(2):
         place.store.submit(f"r{n}", {"steps": []})
     worker = place.begin("sleeps")
-    end = time.monotonic() + PATIENCE
-    while not (place.begun("r0") or place.begun("r1")):
-        assert time.monotonic() < end
-        time.sleep(0.02)
+    until(lambda: place.begun("r0") or place.begun("r1"))
     worker.send_signal(signal.SIGTERM)
     out, err = worker.communicate(timeout=PATIENCE)
     assert worker.returncode == 128 + signal.SIGTERM

@@ -1,13 +1,9 @@
-"""Stores in one place, as so many machines have them, each with a clock of its own.
-
-Owns: a clock that goes on when the test says so, and how a test waits for what must come.
-"""
+"""Stores in one place, as so many machines have them, each with a clock that a test moves on."""
 
 from __future__ import annotations
 
 import itertools
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
@@ -22,8 +18,6 @@ from cloudckpt.testing.driver import by_hand
 
 _names = itertools.count()
 LONG = 1000.0
-PATIENCE = 30.0
-"""Seconds until a test gives up what must come; how fast it comes is the machine's affair."""
 
 
 class Clock:
@@ -54,14 +48,6 @@ def clock_of(store: Store) -> Clock:
 
 def manifest(store: Store, run: str = "r") -> Manifest:
     return by_hand(store._core.access(run).base(deleted=True)).manifest
-
-
-def until(true: Callable[[], Any]) -> None:
-    """Wait until something has come."""
-    end = time.monotonic() + PATIENCE
-    while not true():
-        assert time.monotonic() < end, "it never came"
-        time.sleep(0.002)
 
 
 @contextmanager

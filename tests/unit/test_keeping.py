@@ -18,7 +18,8 @@ from cloudckpt.model import Lease, Manifest
 from cloudckpt.storage.memory import MemoryStorage
 from cloudckpt.testing.driver import by_hand
 from cloudckpt.testing.faults import FaultyStorage
-from tests.unit.machines import PATIENCE, Clock, clock_of, manifest, refused, stores, until
+from tests.patience import PATIENCE, until
+from tests.unit.machines import Clock, clock_of, manifest, refused, stores
 
 _names = itertools.count()
 
