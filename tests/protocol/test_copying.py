@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from cloudckpt import ledger
 from cloudckpt.errors import (
     ConflictError,
     CorruptCheckpointError,
@@ -21,6 +20,7 @@ from cloudckpt.testing.driver import by_hand
 from tests.protocol import pairs, past
 from tests.protocol.pairs import Pair
 from tests.protocol.past import RUN, SAVES, TAGGED, save, state_of
+from tests.protocol.windows import small_ledger
 
 pair = pairs.pair
 one_at_a_time = pairs.one_at_a_time
@@ -113,8 +113,7 @@ def test_what_was_done_at_the_destination_alone_is_not_forgotten(
     pair: Pair, monkeypatch: pytest.MonkeyPatch, times: int
 ) -> None:
     """As a payment by an agent that went on there, and did not come to its first save."""
-    monkeypatch.setattr(ledger, "WINDOW_BYTES", 3000)
-    monkeypatch.setattr(ledger, "WINDOW_LEFT", 1000)
+    small_ledger(monkeypatch)
     store = pair.world.store
     with store.run(RUN) as run:
         for n in range(60):
@@ -135,8 +134,7 @@ def test_what_was_done_here_since_the_copy_is_copied_over_what_an_operator_chang
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Actions that have moved to pages since are known all the same."""
-    monkeypatch.setattr(ledger, "WINDOW_BYTES", 3000)
-    monkeypatch.setattr(ledger, "WINDOW_LEFT", 1000)
+    small_ledger(monkeypatch)
     store = pair.world.store
     with store.run(RUN) as run:
         run.once("first", str, 0)

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from cloudckpt import ledger
 from cloudckpt.acting import Happened, InFlight, idempotency_key
 from cloudckpt.errors import FencedError, InFlightError, InvalidInputError, SerializationError, WaitingError
 from cloudckpt.run import Run
@@ -20,6 +19,7 @@ from cloudckpt.testing.faults import Effect, FaultyStorage, Plan, SimulatedCrash
 from cloudckpt.testing.invariants import Ledger, check_laws
 from tests.protocol import charging
 from tests.protocol.charging import RUN, Shop
+from tests.protocol.windows import small_ledger
 
 shop = charging.shop
 
@@ -225,8 +225,7 @@ def test_a_coroutine_function_is_for_the_async_call(shop: Shop) -> None:
 
 def test_a_ledger_of_any_length(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     """Old actions leave the manifest, large results never enter it, and both are found again."""
-    monkeypatch.setattr(ledger, "WINDOW_BYTES", 3000)
-    monkeypatch.setattr(ledger, "WINDOW_LEFT", 1000)
+    small_ledger(monkeypatch)
     large = bytes(range(256)) * 100
     with shop.run() as run:
         assert run.once("large", lambda: large) == large
@@ -249,8 +248,7 @@ def test_a_ledger_of_any_length(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_one_in_flight_stays_in_the_manifest(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many come after it: a look at the run shows it without reading its past."""
-    monkeypatch.setattr(ledger, "WINDOW_BYTES", 3000)
-    monkeypatch.setattr(ledger, "WINDOW_LEFT", 1000)
+    small_ledger(monkeypatch)
     died(shop)
     with shop.run() as run:
         for n in range(40):

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from cloudckpt import ledger
 from cloudckpt.errors import ConflictError, InvalidInputError, NotFoundError, WaitingError
 from cloudckpt.run import Run
 from cloudckpt.store import Store
@@ -19,6 +18,7 @@ from cloudckpt.testing.invariants import Ledger, check_laws
 from tests.protocol import charging
 from tests.protocol.charging import RUN, Shop
 from tests.protocol.scripted import OwnTime
+from tests.protocol.windows import small_ledger
 
 shop = charging.shop
 
@@ -68,8 +68,7 @@ def test_an_answer_counts_once_and_the_second_is_told_whose_was_first(shop: Shop
 def test_the_second_answer_is_told_whose_was_first_also_when_that_was_long_ago(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ledger, "WINDOW_BYTES", 3000)
-    monkeypatch.setattr(ledger, "WINDOW_LEFT", 1000)
+    small_ledger(monkeypatch)
     with shop.run() as run, pytest.raises(WaitingError) as caught:
         run.wait("Ship it?")
     token = caught.value.token

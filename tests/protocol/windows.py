@@ -1,4 +1,4 @@
-"""A window so small that a run of a few saves has a past in pages."""
+"""Windows so small that a run of a few saves, or of a few dozen actions, has a past in pages."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cloudckpt import folding, pages
+from cloudckpt import folding, ledger, pages
 
 _tail = folding.tail
 
@@ -22,3 +22,9 @@ def small_window(patch: pytest.MonkeyPatch) -> None:
         patch.setattr(folding, name, size)
     patch.setattr(folding, "tail", short_tail)
     patch.setattr(pages, "FAN", 3)
+
+
+def small_ledger(patch: pytest.MonkeyPatch) -> None:
+    """Make the window of the ledger less than twenty actions."""
+    patch.setattr(ledger, "WINDOW_BYTES", 3000)
+    patch.setattr(ledger, "WINDOW_LEFT", 1000)
