@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import traceback
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cloudckpt.errors import CloudckptError
 
 HERE = Path(__file__).parent
 
@@ -14,3 +20,12 @@ def check_caught(error: BaseException) -> None:
     frames = traceback.extract_tb(error.__traceback__)
     if isinstance(error, slips) and frames and Path(frames[-1].filename).parent == HERE:
         raise error
+
+
+def is_caught_by(
+    law: Callable[..., None], *arguments: Any, also: tuple[type[BaseException], ...] = ()
+) -> bool:
+    """Say that a law fails, by itself or by an error of the product, or of a kind that is named."""
+    with pytest.raises((AssertionError, CloudckptError, pytest.fail.Exception, *also)):
+        law(*arguments)
+    return True

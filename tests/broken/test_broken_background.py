@@ -12,8 +12,8 @@ import pytest
 from cloudckpt import background, paced, pending
 from cloudckpt.background import Saver
 from cloudckpt.codec import arrays, encoding, freezing, gently
-from cloudckpt.errors import CloudckptError
 from cloudckpt.store import Store
+from tests.broken.caught import is_caught_by as fails
 from tests.protocol import test_background as simulated
 from tests.protocol.gated import Gated
 from tests.unit import test_background as queue
@@ -23,13 +23,10 @@ from tests.unit import test_saving_behind as behind
 from tests.unit.desk import Desk
 
 Patch = pytest.MonkeyPatch
-CAUGHT = (AssertionError, AttributeError, CloudckptError, InvalidStateError, pytest.fail.Exception)
 
 
 def is_caught_by(test: Callable[..., None], *arguments: Any) -> bool:
-    with pytest.raises(CAUGHT):
-        test(*arguments)
-    return True
+    return fails(test, *arguments, also=(AttributeError, InvalidStateError))
 
 
 def desk() -> Desk:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -14,6 +14,7 @@ from cloudckpt.forget import _Erasure
 from cloudckpt.storage.beside import Reach
 from cloudckpt.storage.versions import Version, Versions
 from cloudckpt.testing.faults import Effect
+from tests.broken.caught import is_caught_by
 from tests.protocol import erased, test_forget_left, test_forget_meanwhile
 from tests.protocol import test_forget as right
 from tests.protocol import test_restore as right_restore
@@ -23,12 +24,6 @@ from tests.protocol.versioned import VersionedMemory
 
 Patch = pytest.MonkeyPatch
 at_once = erased.at_once
-
-
-def is_caught_by(test: Callable[..., None], *arguments: Any) -> bool:
-    with pytest.raises((AssertionError, CloudckptError, pytest.fail.Exception)):
-        test(*arguments)
-    return True
 
 
 def test_erasing_before_the_tombstone(monkeypatch: Patch) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +13,7 @@ from cloudckpt.errors import CloudckptError
 from cloudckpt.folding import Folding
 from cloudckpt.making import Maker
 from cloudckpt.retention import Retention
+from tests.broken.caught import is_caught_by
 from tests.protocol import past
 from tests.protocol import test_history as right
 from tests.protocol.past import RUN, SAVES, TAGGED, World, save, state_of
@@ -26,12 +26,6 @@ small = past.small
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: Patch) -> None:
     monkeypatch.setattr(runner, "_spawn_aside", AtOnce)
-
-
-def is_caught_by(test: Callable[..., None], *arguments: Any) -> bool:
-    with pytest.raises((AssertionError, CloudckptError, pytest.fail.Exception)):
-        test(*arguments)
-    return True
 
 
 def test_pages_made_ready_are_used_after_a_fence(monkeypatch: Patch) -> None:
