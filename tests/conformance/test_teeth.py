@@ -22,6 +22,7 @@ from cloudckpt.storage.contract import Data, Listed, Page, Stored, Token
 from cloudckpt.storage.memory import MemoryStorage
 from cloudckpt.testing.conformance import StorageConformance
 from cloudckpt.testing.driver import Client, Driver
+from tests.unit.ignoring import IgnoresIfMatch, IgnoresIfNoneMatch
 
 LAWS = StorageConformance()
 
@@ -43,18 +44,6 @@ class CompareThenWrite(MemoryStorage):
         if found is None or found.token != token:
             raise PreconditionFailedError("the key has another version", key=key)
         time.sleep(0.001)
-        with self._space.lock:
-            return self._space.write(key, data)
-
-
-class IgnoresIfNoneMatch(MemoryStorage):
-    async def create(self, key: str, data: Data) -> Token:
-        with self._space.lock:
-            return self._space.write(key, data)
-
-
-class IgnoresIfMatch(MemoryStorage):
-    async def replace(self, key: str, data: Data, token: Token) -> Token:
         with self._space.lock:
             return self._space.write(key, data)
 

@@ -23,6 +23,7 @@ from cloudckpt.storage.findings import Finding, Level, Samples, warning
 from cloudckpt.storage.memory import MemoryStorage
 from cloudckpt.store import Store
 from cloudckpt.testing.faults import Effect, Fault, FaultyStorage, Plan
+from tests.unit.ignoring import IgnoresIfMatch, IgnoresIfNoneMatch
 from tests.unit.visits import Limited, found, keys_of, levels, memory, visit
 
 CHECKS = [
@@ -178,14 +179,8 @@ def test_an_interrupted_visit_cleans_up() -> None:
 # ---- what the store answers
 
 
-class IgnoresConditions(MemoryStorage):
-    async def create(self, key: str, data: Data) -> Token:
-        with self._space.lock:
-            return self._space.write(key, data)
-
-    async def replace(self, key: str, data: Data, token: Token) -> Token:
-        with self._space.lock:
-            return self._space.write(key, data)
+class IgnoresConditions(IgnoresIfNoneMatch, IgnoresIfMatch):
+    pass
 
 
 class Inverts(MemoryStorage):

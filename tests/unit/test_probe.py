@@ -26,6 +26,7 @@ from cloudckpt.store import Store
 from cloudckpt.testing.driver import by_hand
 from cloudckpt.testing.faults import Effect, Fault, FaultyStorage, Plan
 from tests.protocol.scripted import OwnTime
+from tests.unit.ignoring import IgnoresIfMatch, IgnoresIfNoneMatch
 
 _names = itertools.count()
 
@@ -36,18 +37,6 @@ def memory(kind: type[MemoryStorage] = MemoryStorage) -> MemoryStorage:
 
 def keys_of(storage: MemoryStorage) -> list[str]:
     return [row.key for row in by_hand(storage.list("")).rows]
-
-
-class IgnoresIfNoneMatch(MemoryStorage):
-    async def create(self, key: str, data: Data) -> Token:
-        with self._space.lock:
-            return self._space.write(key, data)
-
-
-class IgnoresIfMatch(MemoryStorage):
-    async def replace(self, key: str, data: Data, token: Token) -> Token:
-        with self._space.lock:
-            return self._space.write(key, data)
 
 
 class IgnoresAll(IgnoresIfNoneMatch, IgnoresIfMatch):
