@@ -112,10 +112,15 @@ def copy_run(
             continue
         if dry_run or not plan.changed:
             return _copied(plan, len(plan.missing), sum(plan.missing.values()))
-        sent = _act(source, to, plan, progress or _unheard)
-        if sent is not None:
-            again, more = _again(source, to, plan, progress or _unheard)
-            return _copied(plan, len(plan.missing) + again, sent + more)
+        try:
+            sent = _act(source, to, plan, progress or _unheard)
+            if sent is not None:
+                again, more = _again(source, to, plan, progress or _unheard)
+                return _copied(plan, len(plan.missing) + again, sent + more)
+        except CorruptCheckpointError:
+            newer = source.call(source.access(run_id).base())
+            if newer.manifest.nonce == plan.manifest.nonce:
+                raise  # else it expired while it was being copied
     raise ConflictError("the run changes faster than it can be copied; try again later", run=run_id)
 
 
@@ -159,15 +164,9 @@ def _unheard(_: int) -> None:
 
 
 def _act(source: Core, to: Core, plan: CopyPlan, progress: Callable[[int], None]) -> int | None:
-    """Do what is planned; return the bytes sent. None when a side changed and must be looked at again."""
+    """Do what is planned; return the bytes sent. None when the destination must be looked at again."""
     manifest, base = plan.manifest, plan.base
-    try:
-        sent = _send(source, to, manifest.run, plan.missing, progress)
-    except CorruptCheckpointError:
-        newer = source.call(source.access(manifest.run).base())
-        if newer.manifest.nonce == manifest.nonce:
-            raise
-        return None  # it expired while it was being copied
+    sent = _send(source, to, manifest.run, plan.missing, progress)
     if base is None:
         to.call(to.prepare())
     new = as_copy(manifest, source, to.effects.new_id())

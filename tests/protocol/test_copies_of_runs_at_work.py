@@ -1,0 +1,51 @@
+"""Copies of a run that expires what is being sent, into a store where somebody deletes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cloudckpt import copying
+from cloudckpt.errors import CorruptCheckpointError
+from cloudckpt.retention import Retention
+from cloudckpt.testing.driver import by_hand
+from tests.protocol.test_copying import Pair, all_loads, break_off, every_object, one_at_a_time, pair
+from tests.protocol.test_history import RUN, small
+
+__all__ = ["one_at_a_time", "pair", "small"]
+
+
+@pytest.mark.parametrize("expires", [True, False])
+def test_what_must_be_sent_again_and_has_expired_since_is_no_damage(
+    pair: Pair,
+    monkeypatch: pytest.MonkeyPatch,
+    expires: bool,
+) -> None:
+    """The copy had landed, and said that the source is damaged; what it left at the destination was."""
+    store = pair.world.store
+    break_off(pair, monkeypatch)
+    right = copying._act
+    sent_before = set(by_hand(every_object(pair.there)))
+
+    def act(source: Any, to: Any, plan: Any, *rest: Any) -> Any:
+        sent = right(source, to, plan, *rest)
+        if not collected:
+            collected.extend(key for key in plan.objects if key in sent_before)
+            by_hand(pair.there.delete(collected))
+            if expires:
+                store.run(RUN).retain(Retention(keep_last=2))
+            else:
+                by_hand(pair.world.inner.delete(collected))
+        return sent
+
+    collected: list[str] = []
+    monkeypatch.setattr(copying, "_act", act)
+    if expires:
+        store.copy(RUN, pair.to)
+        assert all_loads(pair)
+        assert pair.same()
+    else:
+        with pytest.raises(CorruptCheckpointError, match="missing"):
+            store.copy(RUN, pair.to)
+    assert collected
