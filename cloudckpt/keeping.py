@@ -284,13 +284,19 @@ class Keeping:
 
         Raises:
             UnsupportedStoreError: The engine can't place objects as the rules say.
+            ConflictError: The store's rules are being changed all the time.
+            CorruptCheckpointError: What says the store's rules is damaged; says what to do.
         """
         chosen(None, retention)
-        found = await settings.read_settings(self._core.storage)
-        new = None if retention is None else inherits(retention, found.retention or DEFAULT)
-        if new is not None:
-            Placer(self._core.storage).obey(new.placing, self._core.effects.clock)
-        await settings.write_settings(self._core.storage, replace(found, retention=new))
+        storage, effects = self._core.storage, self._core.effects
+
+        def change(found: settings.Settings) -> settings.Settings:
+            new = None if retention is None else inherits(retention, found.retention or DEFAULT)
+            if new is not None:
+                Placer(storage).obey(new.placing, effects.clock)
+            return replace(found, retention=new)
+
+        await settings.change_settings(storage, effects, change)
 
     set_retention = waits(_set_retention)
     aset_retention = awaited(_set_retention)

@@ -1,21 +1,33 @@
 """What an operator sets for a whole store: one small document that changes.
 
 Owns: `settings.json`. It is read when a run's first manifest is created, which takes
-over what it says; never on the way of a load or a save.
+over what it says; never on the way of a load or a save. Invariant: a change is made of what
+stands, and again when somebody else wrote meanwhile or an answer got lost; so it must be the
+same when it is done already.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from cloudckpt import keys
-from cloudckpt.errors import CorruptCheckpointError, DataError, InvalidInputError, UnsupportedFormatError
+from cloudckpt.effects import Effects
+from cloudckpt.errors import (
+    AmbiguousError,
+    ConflictError,
+    CorruptCheckpointError,
+    InvalidInputError,
+    PreconditionFailedError,
+    ThrottledError,
+    UnsupportedFormatError,
+)
 from cloudckpt.model import FORMAT_VERSION
 from cloudckpt.retention import Retention
 from cloudckpt.sealed import seal, unseal
-from cloudckpt.storage.contract import Storage, Token
+from cloudckpt.storage.contract import Storage, Stored, Token
+from cloudckpt.storage.retry import Retries, RetryPolicy
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,29 +56,59 @@ async def read_settings(storage: Storage) -> Settings:
     if stored is None:
         return Settings()
     try:
-        document = unseal(stored.data)
-        version = document.pop("format", None)
-        if not isinstance(version, int) or version > FORMAT_VERSION:
-            raise UnsupportedFormatError(
-                "the store's settings have a newer format than this release reads; upgrade cloudckpt"
-            )
-        rules = document.pop("retention", None)
-        return Settings(None if rules is None else Retention.from_json(rules), document, stored.token)
-    except DataError as error:
+        return _decoded(stored)
+    except UnsupportedFormatError as error:
         error.facts.update(key=keys.SETTINGS_KEY)
         raise
-    except (TypeError, InvalidInputError) as error:
+    except (CorruptCheckpointError, TypeError, InvalidInputError) as error:
         raise CorruptCheckpointError(
-            "the store's settings are not as we write them; set them again", key=keys.SETTINGS_KEY
+            "the store's settings are damaged, so no run begins; delete this key, then set the rules again",
+            key=keys.SETTINGS_KEY,
         ) from error
 
 
-async def write_settings(storage: Storage, settings: Settings) -> None:
-    """Write settings over the version that they were read from.
+def _decoded(stored: Stored) -> Settings:
+    document = unseal(stored.data)
+    version = document.pop("format", None)
+    if not isinstance(version, int) or version > FORMAT_VERSION:
+        raise UnsupportedFormatError(
+            "the store's settings have a newer format than this release reads; upgrade cloudckpt"
+        )
+    rules = document.pop("retention", None)
+    return Settings(None if rules is None else Retention.from_json(rules), document, stored.token)
+
+
+async def change_settings(storage: Storage, effects: Effects, change: Callable[[Settings], Settings]) -> None:
+    """Change the store's settings. Safe to call again.
 
     Raises:
-        PreconditionFailedError: Somebody else changed them meanwhile.
-        AmbiguousError: They may have been written.
+        ConflictError: They are changed by others all the time.
+        CorruptCheckpointError, UnsupportedFormatError: As `read_settings`.
+    """
+    retries = Retries(RetryPolicy(), effects)
+    while True:
+        found = await read_settings(storage)
+        new = change(found)
+        if new == found:
+            return
+        try:
+            await write_settings(storage, new)
+        except (PreconditionFailedError, AmbiguousError, ThrottledError) as error:
+            if await retries.pause():
+                continue  # what stands tells whether it was ours
+            if not isinstance(error, PreconditionFailedError):
+                raise
+            raise ConflictError(
+                "the store's settings are being changed all the time; try again later", key=keys.SETTINGS_KEY
+            ) from error
+        return
+
+
+async def write_settings(storage: Storage, settings: Settings) -> None:
+    """Write settings over the version that they were read from, once.
+
+    Raises:
+        PreconditionFailedError, AmbiguousError: As an engine answers.
     """
     document = {**settings.extra, "format": FORMAT_VERSION}
     if settings.retention is not None:
