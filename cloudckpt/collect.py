@@ -4,7 +4,8 @@ Owns: rule 3 of the protocol as an operation: list, fence, delete; and the tombs
 of rule 4. Invariants: only what was listed before the fence, and what the fenced
 manifest does not refer to, is deleted; no clock and no grace period is involved; a
 run whose history can't be read loses nothing. Two collectors at once are harmless,
-and one that was interrupted is run again.
+and one that was interrupted is run again. What is half written is no object yet, and
+its writer, if it lives, writes it again.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from cloudckpt.model import Manifest, Tombstone, Writer
 from cloudckpt.pages import every_key
 from cloudckpt.pointer import Base
 from cloudckpt.storage.contract import Storage
+from cloudckpt.storage.versions import Version, Versions
 
 DELETES_AT_ONCE = 1000
 
@@ -31,7 +33,8 @@ class Collected:
 
     Attributes:
         run: The run's id.
-        objects: How many objects the run had in the store.
+        objects: How many objects the run had in the store; those that a killed writer left half written
+            in a folder, too.
         removed: How many of them were removed; what a lock of the store's keeps was not.
         bytes: Bytes of these.
     """
@@ -73,6 +76,8 @@ async def collect(access: Access, *, dry_run: bool = False) -> Collected:
         RunNotFoundError: It has no manifest. Objects of a run without one are left alone.
         CorruptCheckpointError: Its manifest or history can't be read; nothing was removed.
     """
+    halves = _Halves(access)
+    before = await halves.there()
     listed = await objects_of(access.storage, access.run)
     doomed: dict[str, int] = {}
 
@@ -84,7 +89,30 @@ async def collect(access: Access, *, dry_run: bool = False) -> Collected:
 
     fenced, _ = await access.amend(fence, deleted=True)
     removed = doomed if dry_run else await delete_all(access.storage, doomed, _Unused(access, fenced))
-    return Collected(access.run, len(listed), len(removed), sum(removed.values()))
+    left = [half for name, half in (await halves.there()).items() if name in before]
+    if not dry_run:
+        await halves.erase(left)
+    size = sum(removed.values()) + sum(half.size for half in left)
+    return Collected(access.run, len(listed) + len(left), len(removed) + len(left), size)
+
+
+class _Halves:
+    """What writers of a run have half written, dead or alive, in a store that keeps it."""
+
+    def __init__(self, access: Access) -> None:
+        self._versions = Versions(access.storage)
+        self._prefixes = keys.objects_prefix(access.run), keys.manifest_key(access.run)
+
+    async def there(self) -> dict[str, Version]:
+        return {
+            half.version: half
+            for prefix in self._prefixes
+            for half in await self._versions.unfinished(prefix)
+        }
+
+    async def erase(self, halves: list[Version]) -> None:
+        if halves:
+            await self._versions.erase(halves)
 
 
 class _Unused:

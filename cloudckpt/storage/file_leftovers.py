@@ -24,7 +24,7 @@ def temporary_of(key: str) -> str:
 
 
 class Leftovers(OneVersion):
-    """`Versioned` for a folder."""
+    """`Versioned` for a folder, and `Unfinished`."""
 
     _root: Path
 
@@ -35,8 +35,11 @@ class Leftovers(OneVersion):
         page = await super().versions(prefix, cursor=cursor)
         if page.cursor is not None:
             return page
+        return replace(page, rows=(*page.rows, *await self.unfinished(prefix)))
+
+    async def unfinished(self, prefix: str) -> Sequence[Version]:
         with self._told(prefix):
-            return replace(page, rows=(*page.rows, *self._left(prefix)))
+            return tuple(self._left(prefix))
 
     def _left(self, prefix: str) -> Iterator[Version]:
         """Find those below a folder, when `prefix` is one, or else those of one key."""

@@ -84,6 +84,18 @@ class Versioned(Protocol):
         ...
 
 
+@runtime_checkable
+class Unfinished(Versioned, Protocol):
+    """An engine in which a killed writer leaves what it had half written, and no listing shows it."""
+
+    async def unfinished(self, prefix: str) -> Sequence[Version]:
+        """Return what is half written below a prefix that ends in a slash, or else of one key.
+
+        Of writers that are alive, too: one whose value is erased under it writes it again.
+        """
+        ...
+
+
 class OneVersion:
     """`Versioned` for a storage that keeps one value of a key, or whose others nobody can look at."""
 
@@ -179,6 +191,13 @@ class Versions:
     async def erase(self, rows: Sequence[Version]) -> Sequence[Kept]:
         """As `Versioned.erase`."""
         return await self._reach.call("erase", rows[0].key, lambda: self._engine.erase(rows))
+
+    async def unfinished(self, prefix: str) -> Sequence[Version]:
+        """As `Unfinished.unfinished`; nothing of an engine that leaves nothing."""
+        engine = self._reach.engine
+        if not isinstance(engine, Unfinished):
+            return ()
+        return await self._reach.call("versions", prefix, lambda: engine.unfinished(prefix))
 
     def plain(self) -> Versions:
         """Return the same storage by the contract alone."""
