@@ -52,9 +52,9 @@ def command(
         raise click.UsageError("name a store: an argument, --store, or CLOUDCKPT_URL")
     report = _visited(named, storage_options, engine)
     if as_json:
-        print(json.dumps(shape(report), indent=2))
+        click.echo(json.dumps(shape(report), indent=2))
     elif not (sys.stdout.isatty() and _rich(report)):
-        print("\n".join(lines(report)))
+        click.echo("\n".join(lines(report)))
     sys.exit(1 if report.count(Level.FAULT) else 0)
 
 

@@ -24,7 +24,7 @@ def store(tmp_path: Path) -> Path:
     return tmp_path / "store"
 
 
-def in_terminal(store: Path, *args: str, typed: str = "") -> tuple[int, str]:
+def in_terminal(store: Path, *args: str, typed: str = "", **env: str) -> tuple[int, str]:
     """Run a command with a terminal for all its streams; return its code and what it wrote."""
     reader, terminal = os.openpty()
     child = subprocess.Popen(
@@ -35,6 +35,7 @@ def in_terminal(store: Path, *args: str, typed: str = "") -> tuple[int, str]:
             "TERM": "xterm",
             "COLUMNS": "100",
             "CLOUDCKPT_URL": str(store),
+            **env,
         },
         stdin=terminal,
         stdout=terminal,
@@ -50,7 +51,7 @@ def in_terminal(store: Path, *args: str, typed: str = "") -> tuple[int, str]:
         pass
     finally:
         os.close(reader)
-    return child.wait(60), written.decode()
+    return child.wait(60), written.decode(errors="replace")
 
 
 def test_a_terminal_gets_a_table_and_a_bar(store: Path) -> None:

@@ -158,8 +158,8 @@ def test_the_command_line_says_what_to_install(tmp_path: Path, missing: str) -> 
     if missing == "rich":
         assert done.returncode == 0
     else:
-        assert done.returncode == 1
-        assert done.stderr.strip() == 'error: the command line needs click: pip install "cloudckpt[cli]"'
+        assert done.returncode == 2
+        assert done.stderr.strip() == 'error: the command line needs click; pip install "cloudckpt[cli]"'
 
 
 # ---- the job

@@ -73,6 +73,7 @@ def test_help_imports_no_command_and_nothing_heavy() -> None:
         "cloudckpt.cli",
         "cloudckpt.cli.commands",
         "cloudckpt.cli.failures",
+        "cloudckpt.cli.streams",
         "cloudckpt.cli.words",
         "cloudckpt.errors",
     }
