@@ -14,6 +14,7 @@ import click
 from cloudckpt.archive_export import Exported
 from cloudckpt.archive_import import Imported
 from cloudckpt.cli import names
+from cloudckpt.cli.failures import USAGE, Failure
 from cloudckpt.cli.frame import run_argument, with_output, with_store
 from cloudckpt.cli.screen import Column, Output, remark
 from cloudckpt.cli.words import counted, size
@@ -65,8 +66,8 @@ def imported_shape(one: Imported) -> dict[str, Any]:
     "--output",
     "-o",
     "path",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="The file. [default: stdout]",
+    type=click.Path(path_type=Path, dir_okay=False, allow_dash=True),
+    help="The file; - is stdout. [default: stdout]",
 )
 @click.option("--sign", type=click.File("rb"), metavar="PRIVATE", help="Sign it with this Ed25519 key (PEM).")
 @with_output
@@ -85,6 +86,7 @@ def export(
     All runs of the store, or those that are named: a tar file with all that they refer to, which
     verifies by itself. Safe while agents are at work: each run is archived as it was at one point.
     """
+    path = None if path == Path("-") else path
     if path is None and (out.as_json or sys.stdout.isatty()):
         raise click.UsageError("say where to: --output FILE, or > FILE without --json")
     ids = [names.whole(store, name, _id_of) for name in runs] or [info.id for info in store.runs(prefix)]
@@ -114,19 +116,32 @@ def _counted(ids: Iterable[str], advance: Callable[[int], None]) -> Iterator[str
 
 @contextmanager
 def _target(path: Path | None) -> Iterator[BinaryIO]:
-    """Open what is written to; a file has its name only when it is whole."""
+    """Open what is written to; a file has its name only when it is whole.
+
+    Raises:
+        Failure: The file can't be written.
+    """
     if path is None:
         yield sys.stdout.buffer
         return
-    part = path.with_name(f"{path.name}.part")
     try:
-        with part.open("wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+        if path.exists() and not path.is_file():  # a pipe or a device: no other may take its name
+            with path.open("wb") as file:
+                yield file
+            return
+        whole = path.resolve()
+        # Another export into the same file has a part of its own.
+        part = whole.with_name(f"{whole.name}.{os.getpid()}.part")
+        try:
+            with part.open("wb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            part.replace(whole)
+        finally:
+            part.unlink(missing_ok=True)
+    except OSError as error:
+        raise Failure(f"the archive could not be written to {path}: {error.strerror}", USAGE) from error
 
 
 @click.command("import")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import random
 import re
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -233,6 +235,53 @@ def test_a_failed_export_leaves_the_older_file(lab: Lab, tmp_path: Path) -> None
     key = lose(lab, 2)
     damaged(lab("export", "large", "-o", str(file)), "seq=2", f"key='{key}'")
     assert file.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_an_export_into_what_is_no_file_leaves_it_what_it_is(lab: Lab, tmp_path: Path) -> None:
+    """`-o /dev/stdout`, or a pipe of the shell's: root's export put a file in the device's place."""
+    pipe, link, seen = tmp_path / "pipe", tmp_path / "link", tmp_path / "seen"
+    os.mkfifo(pipe)
+    link.symlink_to("real.tar")
+    reader = threading.Thread(target=lambda: seen.write_bytes(pipe.read_bytes()), daemon=True)
+    reader.start()
+    assert lab("export", "r", "-o", str(pipe)).code == 0
+    reader.join(60)
+    assert pipe.is_fifo()
+    assert lab("export", "r", "-o", str(link)).code == 0
+    assert link.is_symlink()
+    assert lab("verify", str(seen)).code == lab("verify", str(link)).code == 0
+    assert lab("export", "r", "-o", "-").err.startswith("1 run, 1 member, ")
+    assert sorted(tmp_path.iterdir()) == [link, pipe, tmp_path / "real.tar", seen]
+
+
+@pytest.mark.parametrize("where", ["none/runs.tar", "file/runs.tar"])
+def test_a_file_that_can_not_be_written_is_a_line(lab: Lab, tmp_path: Path, where: str) -> None:
+    (tmp_path / "file").touch()
+    told = lab("export", "r", "-o", str(tmp_path / where))
+    assert told.code == 2
+    assert told.err.startswith(f"error: the archive could not be written to {tmp_path / where}: N")
+    assert told.err.count("\n") == 1
+
+
+def test_two_exports_into_one_file_leave_a_whole_one(
+    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With one name for the part of both, the second cuts off what the first is writing."""
+    file = tmp_path / "runs.tar"
+    real = cloudckpt.Store.export
+
+    def overtaken(store: cloudckpt.Store, runs: Any, target: Any, **options: Any) -> Any:
+        monkeypatch.setattr(cloudckpt.Store, "export", real)
+        done = real(store, runs, target, **options)
+        with monkeypatch.context() as other:
+            other.setattr(os, "getpid", lambda: 1)
+            assert lab("export", "r", "-o", str(file)).code == 0
+        return done
+
+    monkeypatch.setattr(cloudckpt.Store, "export", overtaken)
+    assert lab("export", "large", "-o", str(file)).code == 0
+    assert [line[0] for line in lab("verify", str(file)).lines] == ["large"]
     assert list(tmp_path.iterdir()) == [file]
 
 
