@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 
 from cloudckpt.core import Core
 from cloudckpt.curated import whoami
-from cloudckpt.errors import InvalidInputError, RunNotFoundError
+from cloudckpt.errors import CheckpointNotFoundError, InvalidInputError, StaleStateError
 from cloudckpt.history import Which
 from cloudckpt.late import Late
 from cloudckpt.load import load
@@ -175,7 +175,8 @@ class Keeping:
         core = self._core
         loaded = await load(core.storage, core.effects, run_id, which=which)
         if loaded is None:
-            raise RunNotFoundError("there is no such run with a checkpoint to start from", run=run_id)
+            await core.access(run_id).base()  # says so where it is the run that is missing
+            raise CheckpointNotFoundError("the run has no checkpoint yet to start from", run=run_id)
         old = loaded.entry
         return drafts.Draft(
             commit=core.effects.new_id(),
@@ -191,7 +192,12 @@ class Keeping:
 
     async def _begin(self, run_id: str, draft: drafts.Draft) -> CheckpointInfo:
         writer = self._core.writer(run_id, rules=self._rules)
-        manifest, entry = await writer.save(draft)
+        try:
+            manifest, entry = await writer.save(draft)
+        except StaleStateError as error:
+            raise StaleStateError(
+                "the new run has a checkpoint already; choose another id", **error.facts
+            ) from error
         await writer.settle()
         return describe(manifest, entry)
 

@@ -83,7 +83,7 @@ def fork(
     if to is None and (to_engine or to_storage_options):
         raise click.UsageError("--to-engine and --to-storage-options go with --to")
     with ExitStack() as stack:
-        other = stack.enter_context(opened(to, to_engine, to_storage_options)) if to else None
+        other = None if to is None else stack.enter_context(opened(to, to_engine, to_storage_options))
         info = names.at(store, name, lambda run, point: store.fork(run.id, new, **point, to=other))
     origin = info.origin
     came = f"seq={origin.seq} of run {origin.run!r}" if origin else name

@@ -1,15 +1,15 @@
 """Naming a checkpoint: ``RUN``, ``RUN@3``, ``RUN@-1``, ``RUN@best``, ``RUN@step:17``.
 
 Owns: how such a name is read, and what to say when there is no such run. A run's id
-may hold anything, an ``@`` too. So the last ``@`` is where the id ends; where there is no
-such run or checkpoint, the whole is tried as an id; and one ``@`` more at the end says
-beyond doubt that all before it is the id.
+may hold anything, an ``@`` too, and so may a tag. So the last ``@`` is where the id ends;
+where there is no such run or checkpoint, the whole is tried as an id, then an earlier ``@``;
+and one ``@`` more at the end says beyond doubt that all before it is the id.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
 from itertools import islice
@@ -58,11 +58,17 @@ class Name:
 
 def readings(text: str) -> list[Name]:
     """Return the ways to read a name, the likeliest first."""
+    found = [_read(run, which) for run, which in _parted(text)]
+    return [*found[:1], Name(text, {}), *found[1:]]
+
+
+def _parted(text: str) -> Iterator[tuple[str, str]]:
+    """Yield the id and the rest by the last ``@``, then by those before it, since a tag may hold one."""
     run, _, which = text.rpartition("@")
-    whole = Name(text, {})
-    if not run or len(which) > MAX_TAG + len("tag:"):
-        return [whole]
-    return [_read(run, which), whole]
+    while run and len(which) <= MAX_TAG + len("tag:"):
+        yield run, which
+        run, _, more = run.rpartition("@")
+        which = f"{more}@{which}"
 
 
 def _read(run: str, which: str) -> Name:
@@ -135,14 +141,17 @@ def _counted_back(run: Run, back: int) -> dict[str, Any]:
 
 def _first(store: Store, names: Iterable[Name], look: Callable[[Name], T]) -> T:
     refused: list[NotFoundError | RunDeletedError] = []
+    unusable: InvalidInputError | None = None
     for name in names:
         try:
             return look(name)
         except (NotFoundError, RunDeletedError) as error:
             refused.append(error)
-        except InvalidInputError:
-            if not refused:  # else it is only the other reading that can't be an id
-                raise
+        except InvalidInputError as error:
+            if not refused:  # else it is only another reading that can't be an id
+                unusable = unusable or error
+    if unusable is not None:
+        raise unusable
     there = [error for error in refused if not isinstance(error, RunNotFoundError)]
     if there:
         raise there[0]

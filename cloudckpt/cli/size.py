@@ -15,6 +15,7 @@ from cloudckpt.cli.screen import Column, Document, Output, remark
 from cloudckpt.cli.states import state_of
 from cloudckpt.cli.words import shortened, size, when
 from cloudckpt.model import CheckpointInfo
+from cloudckpt.run import Run
 from cloudckpt.store import Store
 
 MOST: Final = 20
@@ -60,7 +61,7 @@ def size_command(store: Store, out: Output, name: str, *, over_time: bool, limit
     `encoded` is before compression; `compressed` is what a part takes when it is stored by itself.
     """
     if over_time:
-        rows = names.whole(store, name, lambda run: run.history(limit=limit + 1 if limit else None))
+        rows = names.whole(store, name, lambda run: _history(run, limit))
         out.rows(_growth(rows, limit or len(rows)), GROWTH)
         return
     state = names.at(store, name, state_of)
@@ -68,6 +69,13 @@ def size_command(store: Store, out: Output, name: str, *, over_time: bool, limit
     out.rows(map(_part, parts), PARTS)
     if left:
         remark(f"and {left} smaller parts; --limit 0 lists all")
+
+
+def _history(run: Run, limit: int) -> Sequence[CheckpointInfo]:
+    rows = run.history(limit=limit + 1 if limit else None)
+    if not rows:
+        run.summary()  # raises when it is the run that is missing
+    return rows
 
 
 def _part(part: cloudckpt.Size) -> dict[str, Any]:

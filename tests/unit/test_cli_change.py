@@ -99,12 +99,18 @@ def test_a_fork_is_a_new_run_here_or_in_another_store(lab: Lab) -> None:
     told = lab("fork", "r@best", "branch")
     assert (told.code, told.out) == (0, "run 'branch' begins with the state of seq=3 of run 'r'\n")
     assert lab.store.run("branch").load().step == 3
-    assert lab("fork", "r", "branch").code == 1  # it has a checkpoint
+    again = lab("fork", "r", "branch")
+    assert (again.code, "choose another id run='branch'" in again.err) == (1, True)
+    with lab.store.run("empty"):
+        pass
+    empty = lab("fork", "empty", "y")  # which was told as: did you mean 'empty'?
+    assert (empty.code, empty.err) == (3, "error: the run has no checkpoint yet to start from run='empty'\n")
     other = new_lab()
     document = lab("fork", "r", "away", "--to", other.url, "--json").json
     assert document["origin"] == {"run": "r", "seq": 5, "store": lab.url}
     assert other.store.run("away").load().step == 5
     assert lab("fork", "r@9", "x").code == 3
+    assert lab("fork", "r", "x", "--to", "").code == 2  # of a variable that is not set: not this store
     assert lab("fork", "r", "x", "--to-engine", "obstore").code == 2
 
 
