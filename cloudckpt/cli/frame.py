@@ -18,12 +18,38 @@ import click
 import cloudckpt
 from cloudckpt.cli.failures import NO, USAGE, Failure
 from cloudckpt.cli.screen import Output, remark
+from cloudckpt.cli.words import LONGEST
 from cloudckpt.errors import CloudckptError
 from cloudckpt.store import Store
 
 Command = Callable[..., Any]
 
 MOST_COMPLETED: Final = 200
+
+
+class Seconds(click.FloatRange):
+    """A number of seconds that can be waited for.
+
+    Args:
+        least: The smallest one.
+        over: Whether it must be more than that.
+        endless: Whether ``inf`` means for ever.
+    """
+
+    name = "seconds"
+
+    def __init__(self, *, least: float = 0, over: bool = False, endless: bool = False) -> None:
+        super().__init__(min=least, min_open=over)
+        self._endless = endless
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return it; ``nan`` is no number of seconds, and a century is the longest wait."""
+        found: float = super().convert(value, param, ctx)
+        if found > LONGEST and self._endless:
+            return float("inf")
+        if not found <= LONGEST:
+            self.fail(f"{value} is no number of seconds, or more than a hundred years", param, ctx)
+        return found
 
 
 def json_object(_context: click.Context, _option: click.Parameter, value: str | None) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from cloudckpt.cli.failures import NO
-from cloudckpt.cli.frame import location, with_output
+from cloudckpt.cli.frame import Seconds, location, with_output
 from cloudckpt.cli.screen import Column, Output, remark
 from cloudckpt.cli.words import shortened
 from cloudckpt.crashtest.aims import AtCall
@@ -70,7 +70,9 @@ def _points(_context: click.Context, _option: click.Parameter, values: tuple[str
 @click.option("--keep-home", is_flag=True, help="Leave HOME as it is.")
 @click.option("--redo", default=1, show_default=True, help="How many steps a kill may cost.")
 @click.option("--allow-doubled", is_flag=True, help="Effects may happen again in a step that is done again.")
-@click.option("--timeout", default=300.0, show_default=True, help="Seconds that a process has.")
+@click.option(
+    "--timeout", type=Seconds(over=True), default=300.0, show_default=True, help="Seconds that a process has."
+)
 @location
 @with_output
 def command(

@@ -13,7 +13,7 @@ from typing import Any, Final
 import click
 
 from cloudckpt.cli import names, shapes
-from cloudckpt.cli.frame import run_argument, with_output, with_store
+from cloudckpt.cli.frame import Seconds, run_argument, with_output, with_store
 from cloudckpt.cli.screen import Column, Document, Output
 from cloudckpt.cli.words import iso, size, when
 from cloudckpt.clock import SystemClock
@@ -54,7 +54,7 @@ _NEWS: Final = ("status", "seq", "epoch")
 @run_argument("run", "RUN")
 @click.option(
     "--interval",
-    type=click.FloatRange(min=0.1),
+    type=Seconds(least=0.1),
     default=2.0,
     show_default=True,
     help="Seconds between two looks; each is one request.",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -15,6 +16,9 @@ from typing import Any, Final
 _DOUBTFUL: Final = re.compile(r"[^\n -~]")
 _SPAN: Final = re.compile(r"(?P<count>[0-9]{1,9})(?P<unit>[smhdw])")
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+
+LONGEST: Final = 36525 * 86400
+"""Seconds of the longest span: a hundred years, so that every moment has a date."""
 
 
 def shown(text: str) -> str:
@@ -24,7 +28,12 @@ def shown(text: str) -> str:
 
 def as_json(value: Any, *, indent: int | None = None) -> str:
     """Return a value as JSON, readable in every language and safe on a terminal."""
-    text = json.dumps(value, ensure_ascii=False, indent=indent, allow_nan=False)
+    most = sys.get_int_max_str_digits()
+    sys.set_int_max_str_digits(0)  # a state may hold a whole number of any size
+    try:
+        text = json.dumps(value, ensure_ascii=False, indent=indent, allow_nan=False)
+    finally:
+        sys.set_int_max_str_digits(most)
     return _DOUBTFUL.sub(
         lambda found: found[0] if found[0].isprintable() else json.dumps(found[0])[1:-1], text
     )
@@ -66,12 +75,15 @@ def span(text: str) -> timedelta:
     """Return what ``90m``, ``24h``, ``7d`` or ``2w`` says.
 
     Raises:
-        ValueError: It is none of these.
+        ValueError: It is none of these, or longer than a hundred years.
     """
     found = _SPAN.fullmatch(text)
     if found is None or found["count"].strip("0") == "":
         raise ValueError("not a span such as 90m, 24h, 7d or 2w")
-    return timedelta(seconds=int(found["count"]) * _SECONDS[found["unit"]])
+    seconds = int(found["count"]) * _SECONDS[found["unit"]]
+    if seconds > LONGEST:
+        raise ValueError("a span is at most a hundred years, such as 5200w")
+    return timedelta(seconds=seconds)
 
 
 def moment(text: str, *, now: datetime) -> datetime:

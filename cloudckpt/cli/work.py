@@ -23,7 +23,7 @@ import click
 
 from cloudckpt.claiming import LEASE_SECONDS, POLL_SECONDS
 from cloudckpt.cli.failures import NO, USAGE, Failure
-from cloudckpt.cli.frame import run_argument, with_output, with_store
+from cloudckpt.cli.frame import Seconds, run_argument, with_output, with_store
 from cloudckpt.cli.screen import Column, Output
 from cloudckpt.cli.words import shown
 from cloudckpt.run import Run
@@ -172,14 +172,14 @@ class Worker:
 @click.option("--prefix", default="", help="Only runs whose id begins like this.")
 @click.option(
     "--lease",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Seconds(over=True),
     default=LEASE_SECONDS,
     show_default=True,
     help="Seconds after which a worker that gives no sign of life has lost its run.",
 )
 @click.option(
     "--poll",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Seconds(over=True),
     default=POLL_SECONDS,
     show_default=True,
     help="Seconds between two looks for a run.",
@@ -187,7 +187,7 @@ class Worker:
 @click.option("--once", is_flag=True, help="End after one run.")
 @click.option(
     "--idle-exit",
-    type=click.FloatRange(min=0),
+    type=Seconds(endless=True),
     default=0.0,
     show_default=True,
     help="End when there was no run for so many seconds; inf for never.",
@@ -201,7 +201,7 @@ class Worker:
 )
 @click.option(
     "--retry-after",
-    type=click.FloatRange(min=0),
+    type=Seconds(),
     default=30.0,
     show_default=True,
     help="Seconds until a run whose COMMAND failed is tried again.",

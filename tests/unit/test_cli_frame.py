@@ -200,6 +200,32 @@ def test_nothing_is_destroyed_without_a_yes(
     assert "Destroy it?" not in done.stdout
 
 
+# ---- numbers
+
+
+@pytest.mark.parametrize("text", ["nan", "inf", "1e300", "-1", "3153600001e3", "soon"])
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("watch", "r", "--interval"),
+        ("work", "--lease"),
+        ("work", "--poll"),
+        ("work", "--retry-after"),
+        ("work", "--idle-exit"),
+        ("gauntlet", "--timeout"),
+    ],
+)
+def test_seconds_that_nobody_can_wait_for_are_refused(lab: Lab, args: tuple[str, ...], text: str) -> None:
+    """`--idle-exit nan` never ended, and `--interval inf` was a traceback."""
+    agent(lab, "r", 1)
+    if "--idle-exit" in args and text in ("inf", "1e300", "3153600001e3"):
+        return  # never
+    command = () if args[0] == "watch" else ("--", "true")
+    told = lab(*args, text, *command)
+    assert (told.code, told.out) == (2, "")
+    assert f"Invalid value for '{args[-1]}'" in told.err
+
+
 # ---- words
 
 
@@ -231,6 +257,11 @@ def test_nothing_that_is_stored_moves_a_terminal(text: str) -> None:
     assert json.loads(printed) == {text: [text]}
 
 
+def test_a_whole_number_of_any_size_is_json() -> None:
+    """docs/cli.md promises it; Python refuses to print more than 4,300 digits unless it is told to."""
+    assert len(words.as_json(10**5000)) == 5001
+
+
 @pytest.mark.parametrize(
     ("count", "text"),
     [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (5 << 20, "5.0 MiB"), (3 << 40, "3.0 TiB")],
@@ -249,6 +280,9 @@ def test_times_are_utc() -> None:
     assert words.moment("2026-01-31T12:00:00+02:00", now=now).utcoffset() == timedelta(hours=2)
     for text in ("yesterday", "0h", "-1d", "1y", ""):
         with pytest.raises(ValueError, match="not a"):
+            words.moment(text, now=now)
+    for text in ("999999999w", "999999999d", "200000w"):
+        with pytest.raises(ValueError, match="at most a hundred years"):
             words.moment(text, now=now)
     east = datetime(2026, 3, 1, 14, 0, 0, 5, tzinfo=timezone(timedelta(hours=2)))
     assert words.iso(east) == "2026-03-01T12:00:00.000005Z"
