@@ -33,6 +33,7 @@ def command(url: str | None, kills: int, seed: int | None, modules: int, as_json
     killed, and no kill may have cost more than one step. Exit code 1 if not.
 
     URL is the store, such as s3://bucket/prefix: both runs stay in it. Without
-    one it is a temporary folder, removed at the end.
+    one it is what CLOUDCKPT_URL names, and without that a temporary folder,
+    removed at the end.
     """
     sys.exit(0 if run_and_show(url, kills=kills, seed=seed, modules=modules, as_json=as_json) else 1)

@@ -225,10 +225,12 @@ def run_demo(
         modules: Size of the job.
 
     Raises:
-        InvalidInputError: More kills than modules, or a store inside one process.
+        InvalidInputError: No module, more kills than modules, or a store inside one process.
         UnsupportedStoreError: Nothing serves the URL.
         DemoError: An agent failed by itself; a note has all that it said.
     """
+    if modules < 1:
+        raise InvalidInputError("the job is a module or more", kills=kills, modules=modules)
     if not 0 <= kills <= modules:
         raise InvalidInputError("ask for at most one kill a module", kills=kills, modules=modules)
     if url is not None and url.startswith("memory:"):

@@ -117,6 +117,7 @@ def test_the_demo_fails_when_the_library_does(tmp_path: Path, fault: str, equal:
     ("args", "message"),
     [
         (("--kills", "9"), "at most one kill a module kills=9 modules=8"),
+        (("--kills", "0", "--modules", "0"), "a module or more kills=0 modules=0"),
         (("memory://x",), "use a folder or a bucket"),
         (("gopher://x",), "gopher"),
         (("a-file",), "the agent ended by itself"),
@@ -126,7 +127,7 @@ def test_a_demo_that_cannot_run_says_why(
     tmp_path: Path, start: tuple[str, ...], args: tuple[str, ...], message: str
 ) -> None:
     (tmp_path / "a-file").write_text("in the way")
-    done = run(*start, "--kills", "2", *args, *SMALL, tmp=tmp_path)
+    done = run(*start, *SMALL, "--kills", "2", *args, tmp=tmp_path)
     assert done.returncode == 2
     assert "error: " in done.stderr
     assert message in done.stderr
