@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -119,20 +120,22 @@ def test_a_lock_excludes(runner: Runner) -> None:
 def test_side_by_side_work_is_bounded_and_comes_back_in_order(runner: Runner) -> None:
     under_way, most = 0, 0
     lock = threading.Lock()
+    end = time.monotonic() + 20
 
     async def work(n: int) -> int:
         nonlocal under_way, most
         with lock:
             under_way += 1
             most = max(most, under_way)
-        await runner.effects.sleep(0.005)
+        while most < 4 and time.monotonic() < end:  # however late the others begin
+            await runner.effects.sleep(0.001)
         with lock:
             under_way -= 1
         return n
 
     results = runner.call(gather(runner.effects, [partial(work, n) for n in range(10)], width=4))
     assert results == list(range(10))
-    assert 1 < most <= 4
+    assert most == 4
 
 
 def test_an_error_side_by_side_is_raised_when_nothing_runs_any_more(runner: Runner) -> None:
@@ -185,9 +188,10 @@ def test_a_call_from_the_io_thread_is_refused_and_does_not_wait_for_itself(loope
 
 def test_cancelling_an_async_call_reaches_it(looped: Runner) -> None:
     """An abandoned save that goes on by itself would surprise whoever saves next."""
-    cancelled = threading.Event()
+    begun, cancelled = threading.Event(), threading.Event()
 
     async def waits() -> None:
+        begun.set()
         try:
             await asyncio.sleep(60)
         except asyncio.CancelledError:
@@ -196,7 +200,7 @@ def test_cancelling_an_async_call_reaches_it(looped: Runner) -> None:
 
     async def caller() -> None:
         call = asyncio.ensure_future(looped.acall(waits()))
-        await asyncio.sleep(0.01)
+        assert await asyncio.to_thread(begun.wait, 60)
         call.cancel()
         await asyncio.wait([call])
         assert call.cancelled()
