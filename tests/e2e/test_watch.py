@@ -15,9 +15,9 @@ import cloudckpt
 from cloudckpt.errors import FencedError
 from cloudckpt.storage import idle
 from cloudckpt.store import Store
-from tests.patience import until
 from tests.servers.base import Server
 from tests.servers.idle_proxy import IdleProxy, Moment
+from tests.until import until
 
 ENGINES = ["s3fs", "boto3", "obstore"]
 

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 import cloudckpt
-from tests.patience import PATIENCE, until
 from tests.servers.base import ROOT, Server
+from tests.until import PATIENCE, until
 
 CLI = ("-c", "from cloudckpt.cli import main; main()")
 

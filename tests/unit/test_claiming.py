@@ -17,8 +17,8 @@ from cloudckpt.errors import ConflictError, InvalidInputError, RunBusyError, Run
 from cloudckpt.storage.memory import MemoryStorage
 from cloudckpt.testing.driver import by_hand
 from cloudckpt.testing.faults import FaultyStorage
-from tests.patience import PATIENCE
 from tests.unit.machines import LONG, clock_of, manifest, stores
+from tests.until import PATIENCE
 
 _names = itertools.count()
 

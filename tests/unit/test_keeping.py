@@ -18,8 +18,8 @@ from cloudckpt.model import Lease, Manifest
 from cloudckpt.storage.memory import MemoryStorage
 from cloudckpt.testing.driver import by_hand
 from cloudckpt.testing.faults import FaultyStorage
-from tests.patience import PATIENCE, until
 from tests.unit.machines import Clock, clock_of, manifest, refused, stores
+from tests.until import PATIENCE, until
 
 _names = itertools.count()
 

@@ -17,8 +17,8 @@ from cloudckpt.leases import CLAIM, RUN, Terms, claim_of, terms_for
 from cloudckpt.model import Lease
 from cloudckpt.testing.driver import by_hand
 from cloudckpt.working import Work
-from tests.patience import PATIENCE
 from tests.unit.machines import LONG, Clock, clock_of, manifest, refused, stores
+from tests.until import PATIENCE
 
 # ---- who is refused
 

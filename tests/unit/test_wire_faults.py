@@ -14,6 +14,7 @@ from tests.servers.http_heads import Request, RequestHeads
 from tests.servers.proxy import Proxy
 from tests.servers.wire_faults import Effect, Fault
 from tests.unit.test_servers import ask, raw, web
+from tests.until import until
 
 UPLOAD_BODY = (
     b'--b\r\nContent-Type: application/json\r\n\r\n{"name": "place/manifests/r.json"}\r\n'
@@ -59,10 +60,7 @@ def test_a_late_request_arrives_whole_on_its_side_of_the_retry(effect: Effect, k
         assert ask(proxy.endpoint, "PUT", "/objects/1", b"x") == (200, b"kept")
         assert ask(proxy.endpoint, "GET", "/manifests/1") == (200, b"")
         assert ask(proxy.endpoint, "PUT", "/manifests/1", sent["retry"]) == (200, b"kept")
-        end = time.monotonic() + 20
-        while values["/manifests/1"] != sent[kept]:
-            assert time.monotonic() < end
-            time.sleep(0.01)
+        until(lambda: values["/manifests/1"] == sent[kept])
         assert proxy.deliver_late() == [200]
         assert proxy.deliver_late() == []
 
