@@ -24,6 +24,7 @@ from tests.protocol.charging import RUN, Shop
 from tests.protocol.scripted import OwnTime
 
 Patch = pytest.MonkeyPatch
+NOTES = 8
 
 
 def is_caught_by(test: Callable[..., None], *arguments: Any) -> bool:
@@ -167,25 +168,32 @@ def test_notes_that_go_along_are_lost(monkeypatch: Patch) -> None:
     assert is_caught_by(several_wait_for_one_commit)
 
 
-class Slow(MemoryStorage):
-    """Takes its time over a commit, so that notes wait for it together."""
+class Patient(MemoryStorage):
+    """Commits the first note when all the others wait too."""
+
+    writer: RunWriter | None = None
 
     async def replace(self, key: str, data: Any, token: str) -> str:
-        time.sleep(0.1)
+        writer, self.writer = self.writer, None
+        end = time.monotonic() + 20
+        while writer is not None and len(writer._notes) < NOTES and time.monotonic() < end:
+            time.sleep(0.001)
         return await super().replace(key, data, token)
 
 
 def several_wait_for_one_commit(shop: Shop) -> None:
+    storage = Patient(shop.inner.url.removeprefix("memory://"))
+
     async def agent() -> list[int]:
-        store = shop.open(Slow(shop.inner.url.removeprefix("memory://")))
-        async with store.run(RUN) as run:
-            calls = [run.aonce(f"k{n}", lambda n=n: n) for n in range(8)]
+        async with shop.open(storage).run(RUN) as run:
+            storage.writer = run._writer
+            calls = [run.aonce(f"k{n}", lambda n=n: n) for n in range(NOTES)]
             return await asyncio.gather(*calls)
 
-    assert asyncio.run(agent()) == list(range(8))
+    assert asyncio.run(agent()) == list(range(NOTES))
     with shop.run() as run:
         assert run.in_flight() == []
-        assert [run.once(f"k{n}", lambda: None) for n in range(8)] == list(range(8))
+        assert [run.once(f"k{n}", lambda: None) for n in range(NOTES)] == list(range(NOTES))
 
 
 def test_the_right_one_takes_all_along() -> None:

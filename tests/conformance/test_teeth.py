@@ -9,8 +9,10 @@ import asyncio
 import inspect
 import itertools
 import secrets
-import time
+import threading
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -27,23 +29,46 @@ from tests.unit.ignoring import IgnoresIfMatch, IgnoresIfNoneMatch
 LAWS = StorageConformance()
 
 
-class ExistsThenWrite(MemoryStorage):
+class Meeting:
+    """The first two who come for a key go on together, however late the second one begins."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._came: Counter[str] = Counter()
+        self._pairs: defaultdict[str, threading.Barrier] = defaultdict(lambda: threading.Barrier(2))
+
+    def come(self, key: str) -> None:
+        with self._lock:
+            self._came[key] += 1
+            late, pair = self._came[key] > 2, self._pairs[key]
+        if not late:
+            with suppress(threading.BrokenBarrierError):  # nobody else came
+                pair.wait(20)
+
+
+class Racing(MemoryStorage):
+    """Memory whose clients meet between what should be one step."""
+
+    meeting = Meeting()
+
+
+class ExistsThenWrite(Racing):
     """Checks, then writes: two clients can both find nothing."""
 
     async def create(self, key: str, data: Data) -> Token:
         if await self.read(key) is not None:
             raise PreconditionFailedError("the key exists", key=key)
-        time.sleep(0.001)
+        self.meeting.come(f"{self.url}/{key}")
         with self._space.lock:
             return self._space.write(key, data)
 
 
-class CompareThenWrite(MemoryStorage):
+class CompareThenWrite(Racing):
     async def replace(self, key: str, data: Data, token: Token) -> Token:
         found = await self.read(key)
         if found is None or found.token != token:
             raise PreconditionFailedError("the key has another version", key=key)
-        time.sleep(0.001)
+        self.meeting.come(f"{self.url}/{key}")
         with self._space.lock:
             return self._space.write(key, data)
 
