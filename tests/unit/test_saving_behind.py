@@ -24,6 +24,7 @@ from cloudckpt.store import Store
 from tests.protocol.gated import WAIT, Gated
 from tests.unit import cadenced
 from tests.unit.cadenced import durable, elsewhere, states
+from tests.until import until
 
 storage = cadenced.storage
 store = cadenced.store
@@ -133,6 +134,20 @@ CALLS: dict[str, Callable[[Run], Any]] = {
 }
 
 
+def waiting(run: Run) -> threading.Event:
+    """Return what is set when a call waits for what was saved before it."""
+    saver, waits = run._saver, threading.Event()
+    assert saver is not None
+    flush = saver.flush
+
+    def flushed() -> None:
+        waits.set()
+        flush()
+
+    saver.flush = flushed  # type: ignore[method-assign]
+    return waits
+
+
 @pytest.mark.parametrize("call", CALLS)
 def test_every_other_call_comes_after_what_was_saved(storage: Gated, store: Store, call: str) -> None:
     """A ledger that is ahead of its state, or a load that is behind it, would lie."""
@@ -141,11 +156,13 @@ def test_every_other_call_comes_after_what_was_saved(storage: Gated, store: Stor
         storage.shut()
         run.save({"n": 1})
         run.save({"n": 2})
+        assert storage.arrived.wait(WAIT)
+        waits, before = waiting(run), len(storage.calls)
         answer: list[Any] = []
         thread = threading.Thread(target=lambda: answer.append(CALLS[call](run)))
         thread.start()
-        thread.join(0.02)
-        early = list(answer)
+        until(lambda: waits.is_set() or run.pending > 2 or answer or storage.calls[before:])
+        early = answer or storage.calls[before:]
         storage.open()
         thread.join(WAIT)
         assert not early
