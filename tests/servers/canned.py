@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +64,13 @@ class Canned:
     Attributes:
         requests: Every request so far.
         hangs_up: Whether it closes each connection after its answer, without saying so before.
+        closed: How many connections it has closed.
     """
 
     def __init__(self) -> None:
         self.requests: list[Asked] = []
         self.hangs_up = False
+        self.closed = 0
         self._answers: deque[Answer] = deque()
         canned = self
 
@@ -83,7 +85,12 @@ class Canned:
             def log_message(self, *_: object) -> None:
                 pass
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        class Server(ThreadingHTTPServer):
+            def shutdown_request(self, request: Any) -> None:
+                super().shutdown_request(request)
+                canned.closed += 1
+
+        self._server = Server(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
         self.endpoint = f"http://127.0.0.1:{self._server.server_port}"
 

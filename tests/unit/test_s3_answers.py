@@ -26,6 +26,7 @@ from cloudckpt.storage.s3_answers import raise_answer
 from cloudckpt.storage.s3_boto3 import Boto3Storage
 from cloudckpt.testing.driver import Client, Driver
 from tests.servers.canned import Canned
+from tests.until import until
 
 ENGINES: dict[str, Callable[[dict[str, Any]], Storage]] = {
     "s3fs": lambda options: S3Storage("bucket", "p", storage_options=options),
@@ -250,9 +251,9 @@ def test_a_connection_that_the_store_closed_is_replaced_in_silence(connect: Conn
     """Stores close idle connections after some seconds, and agents save every minute."""
     store.hangs_up = True
     client = connect()
-    for _ in range(3):
+    for n in range(1, 4):
         client.create("k", b"x")
-        time.sleep(0.05)
+        until(lambda n=n: store.closed >= n)
     assert len(store.requests) == 3
 
 
