@@ -15,6 +15,7 @@ from google.oauth2.credentials import Credentials
 
 import cloudckpt
 from cloudckpt.errors import PermissionDeniedError
+from cloudckpt.storage import retry
 from cloudckpt.store import Store
 from tests.protocol.scripted import OwnTime
 from tests.servers.base import REGION, Server
@@ -109,6 +110,7 @@ def test_a_source_of_credentials_that_fails_for_a_while_is_waited_for(
     own_time: OwnTime,
 ) -> None:
     """Nothing was sent without credentials, so nothing is in doubt when the deadline is over."""
+    monkeypatch.setattr(retry, "LEAST_PATIENCE", retry.MOST_PATIENCE)  # the server may be slow, too
     for name, value in logins.process(tmp_path).items():
         monkeypatch.setenv(name, value)
     with open_s3(moto_server, gate, place, engine, clock=own_time, timeout=3.0) as store:

@@ -32,6 +32,7 @@ from cloudckpt.errors import (
     UnsupportedStoreError,
 )
 from cloudckpt.run import Run
+from cloudckpt.storage import retry
 from cloudckpt.store import Store
 from tests.servers.base import Server, free_ports
 
@@ -48,6 +49,12 @@ def failure(store: Store, use: Callable[[Store], Any]) -> CloudckptError:
     with store, pytest.raises(CloudckptError) as caught:
         use(store)
     return caught.value
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store that is slow to answer is none of what is tried here; nothing here is tried again."""
+    monkeypatch.setattr(retry, "LEAST_PATIENCE", retry.MOST_PATIENCE)
 
 
 # Credentials and places, on real servers.
