@@ -41,6 +41,8 @@ def work(make: Make, lease: float, dies: bool, send: Send) -> None:
             if run is None:
                 continue
             count += 1
+            if dies:
+                send("has a run")
             told = {"run": run.id, "pid": os.getpid(), "epoch": run.epoch, "begin": time.monotonic()}
             try:
                 with run:
@@ -65,7 +67,10 @@ def main(url: str, options: dict[str, Any], runs: int, workers: int, deaths: int
     submitter = Child(partial(submit, make, runs))
     assert submitter.end()[0] == 0
     lease = SHORT if deaths else LONG
-    children = [Child(partial(work, make, lease, n < deaths)) for n in range(workers)]
+    dying = [Child(partial(work, make, lease, True)) for _ in range(deaths)]
+    for child in dying:
+        child.receive()  # it has a run, before others may have worked on all
+    children = [*dying, *(Child(partial(work, make, lease, False)) for _ in range(workers - deaths))]
     ends = [child.end() for child in children]
     assert [code for code, _ in ends] == [-signal.SIGKILL] * deaths + [0] * (workers - deaths), ends
     reader = Child(partial(read, make))
