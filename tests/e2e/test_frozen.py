@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -9,6 +10,7 @@ import sys
 from pathlib import Path
 
 import cloudckpt
+from cloudckpt.storage.file import LOCKS
 from tests.servers.base import ROOT
 
 HOLDER = """
@@ -28,6 +30,25 @@ with run:
 """
 
 
+def stop_outside_of_a_write(holder: subprocess.Popen[str], folder: Path) -> None:
+    """Let it stand still; in the midst of a write it would hold the lock of a file, and so everybody up."""
+    while True:
+        holder.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, holder.pid, os.WSTOPPED)
+        if not any(is_locked(path) for path in (folder / LOCKS).iterdir()):
+            return
+        holder.send_signal(signal.SIGCONT)
+
+
+def is_locked(path: Path) -> bool:
+    with open(path) as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
 def test_a_frozen_holder_loses_the_run_and_is_told_before_its_next_save(tmp_path: Path) -> None:
     """As a laptop that was closed, or a container that was paused: no clock of its own has told it so."""
     holder = subprocess.Popen(
@@ -40,7 +61,7 @@ def test_a_frozen_holder_loses_the_run_and_is_told_before_its_next_save(tmp_path
     assert holder.stdout is not None
     try:
         assert holder.stdout.readline() == "saved\n"
-        holder.send_signal(signal.SIGSTOP)
+        stop_outside_of_a_write(holder, tmp_path)
         with cloudckpt.open(tmp_path) as store, store.run("r", lease=30, busy="wait") as run:
             assert run.load() == {"by": "holder"}
             run.save({"by": "heir"})

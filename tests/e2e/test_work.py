@@ -89,8 +89,14 @@ class Place:
             return [int(line) for line in (self.folder / f"{run}.begun").read_text().split()]
         return []
 
+    def beat(self, run: str) -> int:
+        """Return how often the run's lease was renewed."""
+        lease = self.store._core.call(self.store._core.access(run).base()).manifest.lease
+        assert lease is not None
+        return lease.beat
+
     def until_begun(self, run: str, count: int = 1) -> int:
-        until(lambda: len(self.begun(run)) >= count)
+        until(lambda: len(self.begun(run)) >= count, "nobody began")
         return self.begun(run)[-1]
 
 
@@ -155,7 +161,7 @@ def test_a_worker_that_is_told_to_stop_hands_it_on_and_waits(place: Place) -> No
     for n in range(2):
         place.store.submit(f"r{n}", {"steps": []})
     worker = place.begin("sleeps")
-    until(lambda: place.begun("r0") or place.begun("r1"))
+    until(lambda: place.begun("r0") or place.begun("r1"), "nobody began")
     worker.send_signal(signal.SIGTERM)
     out, err = worker.communicate(timeout=PATIENCE)
     assert worker.returncode == 128 + signal.SIGTERM
@@ -174,7 +180,9 @@ def test_a_killed_worker_leaves_its_agent_at_work_and_alone(place: Place) -> Non
     try:
         worker.kill()
         worker.wait(PATIENCE)
-        code, rows, _ = place.work("works", "--lease", "1", "--idle-exit", "3")
+        before = place.beat("r")
+        until(lambda: place.beat("r") >= before + 2, "its lease is not renewed")
+        code, rows, _ = place.work("works", "--lease", "1")
         assert (code, rows, place.begun("r")) == (0, [], [agent])
     finally:
         os.kill(agent, signal.SIGKILL)
