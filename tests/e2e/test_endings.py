@@ -22,7 +22,7 @@ asyncio.run(main())
 
 FORKED = """
 import os, sys, cloudckpt
-store = cloudckpt.open(sys.argv[1])
+store = cloudckpt.open(sys.argv[1], timeout=3600)  # so a request without an answer takes a minute
 run = store.run("a")
 run.save({"by": "parent"})
 if child := os.fork():
@@ -55,7 +55,7 @@ def run_program(program: str, server: Server, *options: str) -> None:
         check=False,
         capture_output=True,
         text=True,
-        timeout=12,  # less than s3fs waits for an answer
+        timeout=50,  # less than a request without an answer is waited for
     )
     assert (done.returncode, done.stderr) == (0, "")
 
