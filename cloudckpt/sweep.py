@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
+from contextlib import suppress
 
 from cloudckpt.effects import ASIDE_SECONDS, Background, Effects
 from cloudckpt.errors import PermissionDeniedError, StorageError
@@ -28,7 +29,7 @@ class Sweeper:
         self._effects = effects
         self._doomed: deque[str] = deque()
         self._bytes = 0
-        self._sweep: Background | None = None
+        self._sweeps: list[Background] = []  # two, when two threads start one at the same moment
         self._may_delete = True
 
     def doom(self, dropped: Mapping[str, int]) -> None:
@@ -43,15 +44,16 @@ class Sweeper:
             self._start()
 
     def _start(self) -> None:
-        if self._doomed and self._may_delete and (self._sweep is None or self._sweep.done()):
+        if self._doomed and self._may_delete and all(one.done() for one in self._sweeps):
             self._bytes = 0
-            self._sweep = self._effects.spawn(self._delete_doomed())
+            self._sweeps.append(self._effects.spawn(self._delete_doomed()))
 
     async def _delete_doomed(self) -> None:
         await self._effects.sleep(ASIDE_SECONDS)
         batch = []
-        while self._doomed:
-            batch.append(self._doomed.popleft())
+        with suppress(IndexError):  # not asked before: another sweep may take the last one
+            while True:
+                batch.append(self._doomed.popleft())
         if not batch:
             return
         try:
@@ -64,9 +66,13 @@ class Sweeper:
 
     async def settle(self) -> None:
         """Delete what waits, now."""
-        for _ in range(2):  # the sweep under way, and one for what was doomed since
-            if self._sweep is not None:
-                await self._sweep.wait()
+        for _ in range(2):  # the sweeps under way, and one for what was doomed since
+            await self._ended()
             self._start()
-        if self._sweep is not None:
-            await self._sweep.wait()
+        await self._ended()
+
+    async def _ended(self) -> None:
+        for sweep in tuple(self._sweeps):
+            await sweep.wait()
+            with suppress(ValueError):  # whoever waited for it, too
+                self._sweeps.remove(sweep)
