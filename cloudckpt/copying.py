@@ -137,18 +137,25 @@ def plan_copy(source: Core, run_id: str, to: Core, *, check: bool = False) -> Co
         _check_copy(source, manifest, base.manifest)
         _check_said(source, to, manifest, base.manifest)
         if as_copy(manifest, source, base.manifest.nonce) == base.manifest:
-            lost = _lacking(source, to, manifest, wanted) if check else {}
+            lost = _lacking(source, to, manifest, wanted, base) if check else {}
             return CopyPlan(manifest, base, wanted, lost, changed=bool(lost))
-    lacking = _lacking(source, to, manifest, wanted)
+    lacking = _lacking(source, to, manifest, wanted, base)
     # One document under two names is one store: a copy onto itself.
     same = base is not None and base.manifest.nonce == manifest.nonce and not lacking
     return CopyPlan(manifest, base, wanted, lacking, changed=not same)
 
 
-def _lacking(source: Core, to: Core, manifest: Manifest, wanted: Mapping[str, int]) -> dict[str, int]:
-    """Return what the destination has not of the objects of a run, with their bytes."""
+def _lacking(
+    source: Core, to: Core, manifest: Manifest, wanted: Mapping[str, int], base: Base | None
+) -> dict[str, int]:
+    """Return what the destination has not of the objects of a run, with their bytes.
+
+    What rides needs none, but where somebody wrote at the destination itself: an agent there may know that it
+    has put one, and an operator may have deleted that since.
+    """
     have = to.call(objects_of(to.storage, manifest.run))
-    missing = [key for key in wanted if key not in have and key not in manifest.inline]
+    own = base is not None and base.manifest.copied != source.url and base.manifest.nonce != manifest.nonce
+    missing = [key for key in wanted if key not in have and (own or key not in manifest.inline)]
     # Several checkpoints may refer to one object, as after a rollback: the listing says how large it is.
     sizes = source.call(objects_of(source.storage, manifest.run)) if missing else {}
     return {key: sizes.get(key, wanted[key]) for key in missing}
@@ -166,7 +173,7 @@ def _unheard(_: int) -> None:
 def _act(source: Core, to: Core, plan: CopyPlan, progress: Callable[[int], None]) -> int | None:
     """Do what is planned; return the bytes sent. None when the destination must be looked at again."""
     manifest, base = plan.manifest, plan.base
-    sent = _send(source, to, manifest.run, plan.missing, progress)
+    sent = _send(source, to, manifest, plan.missing, progress)
     if base is None:
         to.call(to.prepare())
     new = as_copy(manifest, source, to.effects.new_id())
@@ -183,8 +190,8 @@ def _again(source: Core, to: Core, plan: CopyPlan, progress: Callable[[int], Non
     """
     if plan.base is None:  # of a run without a manifest nothing is collected
         return 0, 0
-    gone = _lacking(source, to, plan.manifest, plan.objects)
-    return len(gone), _send(source, to, plan.manifest.run, gone, progress)
+    gone = _lacking(source, to, plan.manifest, plan.objects, plan.base)
+    return len(gone), _send(source, to, plan.manifest, gone, progress)
 
 
 def as_copy(manifest: Manifest, source: Core, nonce: str) -> Manifest:
@@ -287,7 +294,7 @@ def _commit_of(source: Core, manifest: Manifest, seq: int) -> str | None:
 
 
 def _send(
-    source: Core, to: Core, run_id: str, missing: Mapping[str, int], progress: Callable[[int], None]
+    source: Core, to: Core, manifest: Manifest, missing: Mapping[str, int], progress: Callable[[int], None]
 ) -> int:
     """Copy objects; return their bytes. After a failure no other is begun."""
     failed: list[str] = []
@@ -296,7 +303,7 @@ def _send(
         if failed:
             return 0
         try:
-            data = _checked(source, run_id, key)
+            data = manifest.inline.get(key) or _checked(source, manifest.run, key)
             to.call(to.storage.put(key, data))
             progress(len(data))
         except BaseException:

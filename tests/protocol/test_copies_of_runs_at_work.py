@@ -6,12 +6,15 @@ from typing import Any
 
 import pytest
 
-from cloudckpt import copying
+from cloudckpt import copying, runner
 from cloudckpt.errors import CorruptCheckpointError
 from cloudckpt.retention import Retention
+from cloudckpt.storage.memory import MemoryStorage
+from cloudckpt.store import Store
 from cloudckpt.testing.driver import by_hand
+from tests.protocol.scripted import AtOnce
 from tests.protocol.test_copying import Pair, all_loads, break_off, every_object, one_at_a_time, pair
-from tests.protocol.test_history import RUN, small
+from tests.protocol.test_history import RUN, small, state_of
 
 __all__ = ["one_at_a_time", "pair", "small"]
 
@@ -49,3 +52,23 @@ def test_what_must_be_sent_again_and_has_expired_since_is_no_damage(
         with pytest.raises(CorruptCheckpointError, match="missing"):
             store.copy(RUN, pair.to)
     assert collected
+
+
+def test_what_a_copy_brings_back_stays_though_the_agent_there_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It knows of objects that it has put, of payloads that ride still; an operator's rules deleted them."""
+    monkeypatch.setattr(runner, "_spawn_aside", AtOnce)
+    here, there = MemoryStorage("brought-back"), MemoryStorage("brought-back-from")
+    store, backup = Store(lambda: here), Store(lambda: there)
+    with store.run(RUN) as run:
+        for step in range(1, 6):
+            run.save(state_of(step))
+        store.copy(RUN, backup)
+        assert by_hand(backup.run(RUN).access.base()).manifest.inline
+        with Store(lambda: here) as operator:
+            operator.run(RUN).retain(Retention(keep_last=1))
+            backup.copy(RUN, operator)
+        run.save(state_of(6))
+    assert [info.seq for info in store.run(RUN).history()] == [6, 5, 4, 3, 2, 1]
+    assert [problem for report in store.verify(depth=3) for problem in report.problems] == []
