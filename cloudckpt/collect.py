@@ -11,12 +11,12 @@ its writer, if it lives, writes it again.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cloudckpt import keys
 from cloudckpt.access import Access, Edit
 from cloudckpt.curate import check_not_held
-from cloudckpt.errors import PermissionDeniedError
+from cloudckpt.errors import PermissionDeniedError, RunNotFoundError
 from cloudckpt.format import manifest_digest
 from cloudckpt.model import Manifest, Tombstone, Writer
 from cloudckpt.pages import every_key
@@ -196,7 +196,7 @@ async def delete_run(
 
     Raises:
         HeldError: A hold forbids it; names who set it, when, and why.
-        RunNotFoundError: There is no such run.
+        RunNotFoundError: There is nothing of such a run.
     """
     manifest = await bury(access, by=by, why=why, dry_run=dry_run)
     listed = await objects_of(access.storage, access.run)
@@ -207,35 +207,45 @@ async def delete_run(
 async def bury(access: Access, *, by: str, why: str = "", dry_run: bool = False) -> Manifest:
     """Put a tombstone in the place of a run's manifest; return what stands there then.
 
-    By a dry run that is the manifest of a run that may be deleted.
+    By a dry run that is the manifest of a run that may be deleted. Where a copy or an import broke
+    off, or somebody deleted the manifest, there is none, and objects all the same: they get a
+    tombstone too, since nothing else could remove them.
 
     Raises:
         HeldError: A hold forbids it; names who set it, when, and why.
-        RunNotFoundError: There is no such run.
+        RunNotFoundError: There is nothing of such a run.
     """
     now = access.effects.clock.now()
     writer = Writer(access.effects.new_id(), by, 0, now)
+
+    def tombstone(manifest: Manifest, digest: str) -> Manifest:
+        return Manifest(
+            run=manifest.run,
+            seq=manifest.seq,
+            nonce="",
+            epoch=manifest.epoch + 1,
+            writer=writer,
+            status="deleted",
+            recent=manifest.recent,
+            tombstone=Tombstone(by=by, why=why, time=now, digest=digest),
+            extra=manifest.extra,
+        )
 
     async def edit(manifest: Manifest) -> Edit | None:
         if manifest.status == "deleted":
             return None
         await check_not_held(access, manifest)
-        if dry_run:
-            return None
-        tombstone = Tombstone(by=by, why=why, time=now, digest=manifest_digest(manifest))
-        return Edit(
-            Manifest(
-                run=manifest.run,
-                seq=manifest.seq,
-                nonce="",
-                epoch=manifest.epoch + 1,
-                writer=writer,
-                status="deleted",
-                recent=manifest.recent,
-                tombstone=tombstone,
-                extra=manifest.extra,
-            )
-        )
+        return None if dry_run else Edit(tombstone(manifest, manifest_digest(manifest)))
 
-    base, _ = await access.amend(edit, deleted=True)
-    return base.manifest
+    alone = replace(tombstone(Manifest(access.run, 0, "", 0, writer), ""), nonce=access.effects.new_id())
+    while True:
+        try:
+            return (await access.amend(edit, deleted=True))[0].manifest
+        except RunNotFoundError:
+            if not await objects_of(access.storage, access.run):
+                raise
+        if dry_run:
+            return alone
+        seen, landed = await access.pointer.swap(None, alone, lambda found: found.nonce == alone.nonce)
+        if landed:  # else it has begun meanwhile
+            return seen.manifest

@@ -66,7 +66,7 @@ class Keeping:
 
         Raises:
             HeldError: A hold forbids it; names who set it, when, and why.
-            RunNotFoundError: There is no such run.
+            RunNotFoundError: There is nothing of such a run.
         """
         access = self._core.access(run_id)
         _, removed = await collect.delete_run(access, by=by or whoami(), why=why, dry_run=dry_run)
@@ -94,7 +94,7 @@ class Keeping:
 
         Raises:
             HeldError: A hold forbids it; names who set it, when, and why.
-            RunNotFoundError: There is no such run.
+            RunNotFoundError: There is nothing of such a run.
         """
         if not isinstance(why, str) or not why.strip():
             raise InvalidInputError("say why it is erased: the receipt tells those who ask", got=why)
