@@ -97,18 +97,17 @@ async def collect(access: Access, *, dry_run: bool = False) -> Collected:
 
 
 class _Halves:
-    """What writers of a run have half written, dead or alive, in a store that keeps it."""
+    """Objects that writers of a run have half written, dead or alive, in a store that keeps them.
+
+    Not those of its manifest, which are small: to look for them takes as long as there are runs.
+    """
 
     def __init__(self, access: Access) -> None:
         self._versions = Versions(access.storage)
-        self._prefixes = keys.objects_prefix(access.run), keys.manifest_key(access.run)
+        self._prefix = keys.objects_prefix(access.run)
 
     async def there(self) -> dict[str, Version]:
-        return {
-            half.version: half
-            for prefix in self._prefixes
-            for half in await self._versions.unfinished(prefix)
-        }
+        return {half.version: half for half in await self._versions.unfinished(self._prefix)}
 
     async def erase(self, halves: list[Version]) -> None:
         if halves:

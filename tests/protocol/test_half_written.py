@@ -36,7 +36,7 @@ def half(tmp_path: Path, key: str) -> Path:
 
 
 def test_what_a_killed_writer_left_half_written_is_collected(store: Store, tmp_path: Path) -> None:
-    own = [half(tmp_path, f"{keys.objects_prefix(RUN)}2-x"), half(tmp_path, keys.manifest_key(RUN))]
+    own = [half(tmp_path, f"{keys.objects_prefix(RUN)}{name}") for name in ("2-x", "h2-x")]
     others = [
         half(tmp_path, f"{keys.objects_prefix('other')}2-x"),
         half(tmp_path, keys.manifest_key("other")),
