@@ -75,6 +75,12 @@ def _split(url: str | os.PathLike[str]) -> tuple[str, str]:
         raise InvalidInputError(f"a store's URL must be a str or a path: {_SCHEMES}", got=url)
     scheme, colon, rest = text.partition("://")
     if not colon:
+        meant = text.partition(":")[0].lower()
+        if ":" in text and meant in (*_ENGINES, *_ALIASES, "memory", "file"):  # or runs go into a folder s3:
+            raise InvalidInputError(
+                f"a URL has :// behind its kind; write {meant}://..., or ./{text} for a folder of that name",
+                got=text,
+            )
         return "file", text
     return _ALIASES.get(scheme.lower(), scheme.lower()), rest
 

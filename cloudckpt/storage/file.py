@@ -119,7 +119,15 @@ class FileStorage(Leftovers):
 
     def _names(self, folder: str, prefix: str, after: str) -> Iterator[str]:
         """Yield the files and folders in a folder, in any order, that `_walk` has to look at."""
-        with suppress(FileNotFoundError, NotADirectoryError), os.scandir(f"{self._prefix}{folder}") as found:
+        try:
+            found = os.scandir(f"{self._prefix}{folder}")
+        except FileNotFoundError:
+            return
+        except NotADirectoryError:
+            if not self._root.is_dir():  # else it is only a key where a longer one is looked for
+                raise
+            return
+        with found:
             for entry in found:
                 name = f"{folder}{entry.name}"
                 if entry.is_dir():

@@ -49,6 +49,18 @@ def test_an_unusable_url_is_refused_with_the_forms(url: Any) -> None:
     assert "://" in str(caught.value) or "NUL" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "url", ["s3:/bucket/x", "s3:bucket", "GS:/bucket", "file:/folder", "memory:x", "abfs:c"]
+)
+def test_a_url_without_its_slashes_is_no_folder(url: str) -> None:
+    """Agents saved into a folder `s3:` of their container's disk, and it went well."""
+    with pytest.raises(InvalidInputError, match="://") as caught:
+        engine_for(url)
+    assert f"./{url} " in str(caught.value)
+    assert engine_for(f"./{url}")().url.endswith(f"/{url}")
+    assert engine_for("c:/x")().url.endswith("/c:/x")
+
+
 @pytest.mark.parametrize("scheme", ["s4", "postgres", "s3 ", "x"])
 def test_an_unknown_scheme_says_what_is_known(scheme: str) -> None:
     with pytest.raises(UnsupportedStoreError, match=r"s3://") as caught:

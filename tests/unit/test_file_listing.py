@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from cloudckpt.errors import PermissionDeniedError
+from cloudckpt.errors import PermissionDeniedError, StorageError
 from cloudckpt.storage import file
 from cloudckpt.storage.file import FileStorage
 from cloudckpt.testing.driver import by_hand
@@ -107,3 +107,15 @@ def test_a_folder_that_is_not_there_is_empty(tmp_path: Path) -> None:
     storage = FileStorage(tmp_path)
     assert by_hand(storage.list("objects/run/")).rows == ()
     assert by_hand(storage.list("plain/run/")).rows == ()
+
+
+def test_a_file_in_the_stores_place_is_no_empty_store(tmp_path: Path) -> None:
+    """`verify --store` of a file said that all of its 0 runs are whole."""
+    (tmp_path / "file").touch()
+    for root in ("file", "file/below"):
+        with pytest.raises(StorageError) as caught:
+            by_hand(FileStorage(tmp_path / root).list("manifests/"))
+        assert caught.value.kind == "not-a-folder"
+    storage = FileStorage(tmp_path)
+    assert by_hand(storage.list("file/below/")).rows == ()  # as in a bucket: a key is no folder
+    assert by_hand(FileStorage(tmp_path / "none").list("")).rows == ()
