@@ -15,6 +15,7 @@ from cloudckpt.cli.frame import (
     confirm,
     dry_run_option,
     location,
+    none_there,
     opened,
     run_argument,
     with_output,
@@ -158,10 +159,13 @@ def _verify_all(store: Store, out: Output, prefix: str, *, depth: int) -> None:
                 advance(1)
                 yield report
 
-    _tell(out, reports(), all_of_them=not out.pretty)  # people look for what is damaged
+    # People look for what is damaged.
+    if not _tell(out, reports(), all_of_them=not out.pretty):
+        none_there(store, prefix)
 
 
-def _tell(out: Output, reports: Iterable[Verified], *, all_of_them: bool) -> None:
+def _tell(out: Output, reports: Iterable[Verified], *, all_of_them: bool) -> int:
+    """Tell what was found; return of how many runs."""
     problems: list[Problem] = []
     tally = {"runs": 0, "damaged": 0, "bytes": 0}
 
@@ -175,13 +179,14 @@ def _tell(out: Output, reports: Iterable[Verified], *, all_of_them: bool) -> Non
                 yield shape(report)
 
     out.rows(rows(), VERIFIED)
-    if not out.as_json:
+    if tally["runs"] and not out.as_json:
         for problem in problems:
             complain(str(problem))
         told = f"{tally['damaged']:,} damaged" if problems else "all whole"
         remark(f"{counted(tally['runs'], 'run')}, {size(tally['bytes'])}: {told}")
     if problems:
         raise click.exceptions.Exit(NO)
+    return tally["runs"]
 
 
 def repaired_shape(done: Repaired, *, dry_run: bool) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from cloudckpt.cli.failures import NO, complain
 from cloudckpt.cli.frame import (
     dry_run_option,
     engine_options,
+    none_there,
     opened,
     other_engine_options,
     run_argument,
@@ -97,6 +98,8 @@ def copy(
         out.rows(_copied(source, work, out, tally, ids=ids, prefix=prefix), COPIED)
         if settings:
             _copy_settings(source, target, dry_run=dry_run)
+        if not tally.runs + tally.deleted + tally.failed:
+            none_there(source, prefix)
     if not out.as_json:
         remark(tally.told())
     if tally.failed:

@@ -157,6 +157,12 @@ def _ids(context: click.Context, _argument: click.Parameter, begun: str) -> list
         return []
 
 
+def none_there(store: Store, prefix: str = "") -> None:
+    """Say that a store has no run: a URL with a typo looks like a store that is empty."""
+    begun = f" whose id begins with {prefix!r}" if prefix else ""
+    remark(f"there is no run{begun} in {store.url}")
+
+
 def yes_option(command: Command) -> Command:
     """Give a command `yes`: what a script says in place of the answer to `confirm`."""
     return click.option("--yes", "-y", is_flag=True, help="Do not ask.")(command)

@@ -11,7 +11,15 @@ import click
 from cloudckpt import fleet
 from cloudckpt.cli import names
 from cloudckpt.cli.failures import NO, complain
-from cloudckpt.cli.frame import confirm, dry_run_option, run_argument, with_output, with_store, yes_option
+from cloudckpt.cli.frame import (
+    confirm,
+    dry_run_option,
+    none_there,
+    run_argument,
+    with_output,
+    with_store,
+    yes_option,
+)
 from cloudckpt.cli.screen import Column, Document, Output, remark
 from cloudckpt.cli.words import counted, size
 from cloudckpt.collect import Collected
@@ -102,7 +110,9 @@ def collect(store: Store, out: Output, runs: tuple[str, ...], *, prefix: str, dr
                     yield shape(done, dry_run=dry_run)
 
     out.rows(rows(), REMOVED)
-    if not out.as_json:
+    if not tally["runs"] + tally["failed"]:
+        none_there(store, prefix)
+    elif not out.as_json:
         said = "would remove" if dry_run else "removed"
         objects, of = counted(tally["objects"], "object"), counted(tally["runs"], "run")
         remark(f"{said} {objects}, {size(tally['bytes'])}, of {of}")

@@ -12,7 +12,7 @@ import click
 from cloudckpt import fleet
 from cloudckpt.cli import shapes
 from cloudckpt.cli.failures import NO, complain
-from cloudckpt.cli.frame import with_output, with_store
+from cloudckpt.cli.frame import none_there, with_output, with_store
 from cloudckpt.cli.screen import Column, Document, Output
 from cloudckpt.cli.words import rules_text, size, when
 from cloudckpt.errors import CloudckptError
@@ -89,10 +89,20 @@ def runs(
     column asks for more than run, modified and manifest_size.
     """
     names = columns or (LONG if long else SHORT)
-    found = islice(store.runs(prefix), limit)
+    seen = 0
+
+    def counted() -> Iterator[RunInfo]:
+        nonlocal seen
+        for info in islice(store.runs(prefix), limit):
+            seen += 1
+            yield info
+
+    found = counted()
     if set(names) <= set(SHORT):
         rows: Iterable[Document] = map(shapes.listed, found)
         out.rows(rows, [COLUMNS[name] for name in names])
+        if not seen:
+            none_there(store, prefix)
         return
     damaged: list[CloudckptError] = []
 
@@ -100,6 +110,8 @@ def runs(
         return sum(1 for _ in islice(store.runs(prefix), limit))
 
     out.rows(_told(store, out, found, damaged, total), [COLUMNS[name] for name in names])
+    if not seen:
+        none_there(store, prefix)
     for error in damaged:
         complain(str(error))
     if damaged:

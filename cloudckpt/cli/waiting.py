@@ -12,7 +12,7 @@ from cloudckpt import fleet
 from cloudckpt.asking import Question
 from cloudckpt.cli import names
 from cloudckpt.cli.failures import NO, USAGE, Failure, complain
-from cloudckpt.cli.frame import run_argument, with_output, with_store
+from cloudckpt.cli.frame import none_there, run_argument, with_output, with_store
 from cloudckpt.cli.screen import Column, Document, Output, remark
 from cloudckpt.cli.words import iso, shortened, shown, when
 from cloudckpt.errors import InvalidInputError, RunDeletedError
@@ -108,14 +108,15 @@ def waiting(store: Store, out: Output, prefix: str) -> None:
 
     PREFIX is how the runs' ids begin. One request a run, several at a time, besides the listing.
     """
-    failed = 0
+    failed = looked_at = 0
 
     def rows() -> Iterator[Document]:
-        nonlocal failed
+        nonlocal failed, looked_at
         ids = (info.id for info in store.runs(prefix))
         with out.progress("runs", lambda: sum(1 for _ in store.runs(prefix))) as advance:
             for outcome in fleet.each(store, _questions, ids):
                 advance(1)
+                looked_at += 1
                 if outcome.value is not None:
                     yield from map(question, outcome.value)
                 elif not isinstance(outcome.error, RunDeletedError):  # one that waits for nothing any more
@@ -123,6 +124,8 @@ def waiting(store: Store, out: Output, prefix: str) -> None:
                     complain(str(outcome.error))
 
     out.rows(rows(), FOR_PEOPLE if out.pretty else QUESTIONS)
+    if not looked_at:
+        none_there(store, prefix)
     if failed:
         raise click.exceptions.Exit(NO)
 

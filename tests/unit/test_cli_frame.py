@@ -101,6 +101,35 @@ def test_the_option_goes_before_the_environment(lab: Lab) -> None:
     assert lab("runs", url="memory://elsewhere").out == ""
 
 
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("runs",),
+        ("runs", "-l"),
+        ("waiting",),
+        ("verify",),
+        ("collect",),
+        ("copy", "memory://none", "memory://x"),
+    ],
+)
+def test_a_store_without_a_run_is_told(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, args: tuple[str, ...]
+) -> None:
+    """A URL with a typo was told by `verify` as: 0 runs, all whole."""
+    args = args if args[0] == "copy" else (*args, "--store", "memory://none")
+    for option in ((), ("--json",)):
+        told = lab(*args, *option)
+        assert (told.code, told.out) == (0, "")
+        assert told.err.startswith("there is no run in memory://none\n")
+        assert "whole" not in told.err
+    assert "there is no run in memory://none\n" in lab.terminal(monkeypatch, *args).err
+    if args[0] != "copy":
+        agent(lab, "r", 1)
+        by_prefix = (args[0], "z") if args[0] in ("runs", "waiting") else (args[0], "--prefix", "z")
+        assert f"no run whose id begins with 'z' in {lab.url}\n" in lab(*by_prefix).err
+        assert "there is no run" not in lab(args[0]).err
+
+
 def test_options_of_the_engine_reach_it(lab: Lab) -> None:
     assert "no such engine" in lab("runs", "--store", "s3://b/p", "--engine", "boto9").err
     told = lab("runs", "--store", "s3://b/p", "--storage-options", '{"nothing_of_the_kind": 1}')
