@@ -64,9 +64,13 @@ def forget(
     A hold forbids it. The tombstone stays: it holds no state and refuses every later save. Run it
     again after a failure, or when what a lock kept may go.
     """
+    if path is not None and path.is_file() and not dry_run:
+        raise click.UsageError(
+            f"there is a file {str(path)!r}, and a receipt tells of its own erasing alone: name another"
+        )
     plan = names.whole(store, run, lambda found: store.forget(found.id, why=why, by=by, dry_run=True))
     if dry_run:
-        _tell(out, plan, path)
+        _tell(out, plan, None)
         return
     if not yes:
         told = (
@@ -83,7 +87,8 @@ def forget(
 def _tell(out: Output, receipt: Receipt, path: Path | None) -> None:
     if path is not None:
         try:
-            path.write_bytes(receipt.sealed())
+            with path.open("wb" if path.exists() and not path.is_file() else "xb") as file:  # or a device
+                file.write(receipt.sealed())
         except OSError as error:  # after the erasing, and the receipt must not be lost
             click.echo(receipt.sealed())
             raise Failure(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import random
 from pathlib import Path
 from typing import Any
@@ -88,6 +89,27 @@ def test_a_receipt_that_can_not_be_written_is_not_lost(url: str, tmp_path: Path)
     assert done.exit_code == 1
     assert "could not be written" in done.stderr
     assert unseal(done.stdout.strip().encode())["complete"] is True
+
+
+def test_no_receipt_takes_the_place_of_another(url: str, tmp_path: Path) -> None:
+    """The second tells that it erased nothing: what the first did was told nowhere any more."""
+    receipt = tmp_path / "receipt.json"
+    how = ("forget", "nightly", "--store", url, "--why", "asked", "--receipt", str(receipt))
+    assert call(*how, "--dry-run").exit_code == 0
+    assert not receipt.exists()
+    assert call(*how, "--yes").exit_code == 0
+    first = receipt.read_bytes()
+    again = call(*how, "--yes")
+    assert (again.exit_code, "there is a file" in again.stderr) == (2, True)
+    assert call(*how, "--dry-run").exit_code == 0
+    assert receipt.read_bytes() == first
+    assert len(unseal(first)["erased"]["rows"]) == 2
+
+
+def test_a_receipt_may_go_into_a_device(url: str) -> None:
+    done = call("forget", "nightly", "--store", url, "--why", "asked", "--yes", "--receipt", os.devnull)
+    assert done.exit_code == 0, done.output
+    assert not Path(os.devnull).is_file()
 
 
 def test_a_pipe_gets_a_line_a_field(url: str) -> None:
