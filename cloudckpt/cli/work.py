@@ -2,8 +2,9 @@
 
 Owns: the loop of a worker that runs a command for each run that it gets. Invariants: the command's
 process takes the run over from this one, by what it finds in its environment, so there is no moment
-in which another worker could; this one ends only after it; a run whose command fails is left alone
-for a while, and given up by this worker after some tries.
+in which another worker could; this one ends only after it; a run whose command fails, or goes well
+again and again and comes to nothing, is left alone for a while, and given up by this worker after
+some tries.
 """
 
 from __future__ import annotations
@@ -85,6 +86,7 @@ class Worker:
         self._tries = tries
         self._retry_after = retry_after
         self._troubles: dict[str, Trouble] = {}
+        self._came_to: dict[str, object] = {}
         self._child: subprocess.Popen[bytes] | None = None
         self._stop = threading.Event()
         self.signal: int | None = None
@@ -129,7 +131,7 @@ class Worker:
             code = self._child.wait()
             self._child = None
         status = self._store.run(run.id).summary().status
-        if code != 0 and status == "running" and not self._stop.is_set():
+        if status == "running" and not self._stop.is_set() and (code != 0 or self._came_to_nothing(run.id)):
             self._failed(run.id)
         else:
             self._troubles.pop(run.id, None)
@@ -142,6 +144,13 @@ class Worker:
             "seconds": seconds,
             "failed": trouble.count if trouble else 0,
         }
+
+    def _came_to_nothing(self, run: str) -> bool:
+        """Whether the run is as the command left it last time, though it neither waits nor has ended."""
+        found = self._store.run(run)
+        now = (found.summary().seq, found.actions(limit=1))
+        before, self._came_to[run] = self._came_to.get(run), now
+        return before == now
 
     def _failed(self, run: str) -> None:
         before = self._troubles.get(run, Trouble(0, 0.0))
@@ -230,7 +239,11 @@ def work(
         raise click.exceptions.Exit(128 + worker.signal)
     if worker.given_up:
         names = ", ".join(map(shown, worker.given_up))
-        raise Failure(f"COMMAND failed too often for {names}; look into it, another worker may take it", NO)
+        raise Failure(
+            f"COMMAND failed too often for {names}, or came to nothing: an agent ends its run by run.finish; "
+            "look into it, another worker may take it",
+            NO,
+        )
 
 
 @click.command("submit")

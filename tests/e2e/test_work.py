@@ -37,6 +37,8 @@ with cloudckpt.open(os.environ["CLOUDCKPT_URL"]) as store, store.run(name) as ru
         time.sleep(600)
     if how == "fails" or (how == "dies once" and len(state["steps"]) == 1):
         os.kill(os.getpid(), signal.SIGKILL) if how == "dies once" else sys.exit(3)
+    if how == "steps" and len(state["steps"]) < 6:
+        sys.exit(0)
     if how == "asks":
         state["answer"] = run.wait("go on?")
     run.finish(state)
@@ -142,6 +144,13 @@ def test_a_command_that_fails_again_and_again_is_given_up(place: Place) -> None:
     assert "failed too often for bad" in err
     code, rows, _ = place.work("works")
     assert (code, rows[0][:3]) == (0, ["bad", "done", "0"]), "another worker may still take it"
+
+
+def test_an_agent_that_does_a_step_in_each_process_is_no_failure(place: Place) -> None:
+    """Each time something was saved: it goes on at once, however often."""
+    place.store.submit("r", {"steps": []})
+    code, rows, err = place.work("steps", "--tries", "1", "--retry-after", "600")
+    assert (code, [row[1] for row in rows]) == (0, ["running"] * 5 + ["done"]), err
 
 
 def test_a_run_that_waits_for_an_answer_is_no_failure(place: Place) -> None:

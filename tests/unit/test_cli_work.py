@@ -56,6 +56,14 @@ def test_a_worker_tells_what_became_of_each_run(lab: Lab) -> None:
     ]
 
 
+def test_a_command_that_comes_to_nothing_is_given_up(lab: Lab) -> None:
+    """An agent that forgets `run.finish` was run again at once, a hundred times a second, for ever."""
+    lab("submit", "jobs/1")
+    told = lab("work", "--tries", "2", "--poll", "0.01", "--retry-after", "0.01", "--", "true")
+    assert [(row[0], row[2], row[4]) for row in told.lines] == [("jobs/1", "0", str(n)) for n in range(3)]
+    assert (told.code, "an agent ends its run by run.finish" in told.err) == (1, True)
+
+
 def test_a_worker_without_a_run_ends_well(lab: Lab) -> None:
     assert lab("work", "--", "true").code == 0
     assert lab("work").code == 2
