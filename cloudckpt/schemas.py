@@ -88,6 +88,7 @@ def _jsonschema() -> Any:
         import jsonschema
     except ImportError as error:
         raise InvalidInputError(
-            "a whole JSON Schema needs the package jsonschema; install it, or give a list of values or a type"
+            'a whole JSON Schema needs jsonschema; pip install "cloudckpt[schema]", or give a list of values '
+            "or a type"
         ) from error
     return jsonschema

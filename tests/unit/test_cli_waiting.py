@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from datetime import timedelta
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from cloudckpt import ledger
 from cloudckpt.cli import failures
-from cloudckpt.errors import InFlightError, WaitingError
+from cloudckpt.errors import InFlightError, InvalidInputError, WaitingError
 from tests.unit.cli_lab import Lab, agent, counted, new_lab
 
 
@@ -220,3 +221,10 @@ def test_a_ledger_goes_through_json_as_it_is(lab: Lab) -> None:
     [line] = lab("actions", "a").out.splitlines()
     assert "\\n" in line
     assert json.loads(lab("actions", "a", "--json").out)["key"] == "ключ\n"
+
+
+def test_a_schema_without_its_package_says_what_to_install(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "jsonschema", None)
+    words = r'pip install "cloudckpt\[schema\]"'
+    with lab.store.run("r") as run, pytest.raises(InvalidInputError, match=words):
+        run.wait("how many?", schema={"type": "integer", "minimum": 1})
