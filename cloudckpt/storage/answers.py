@@ -40,6 +40,13 @@ UNREACHABLE: Answer = (
     "the store can't be reached; check the endpoint and the network",
 )
 
+STRANGE: Answer = (
+    AmbiguousError,
+    "not-the-store",
+    "not the store answered but what is on the way to it, such as a proxy; check the endpoint, or try again",
+)
+"""A 404 that lacks what the store says with it: nothing is known to be missing."""
+
 # As Azure words it of a signature and of a token, and Google of a token.
 _SAYS_EXPIRED = re.compile(
     r"not valid in the specified time frame|signed expiry time|(token|credentials?) (is|has|have) expired",
@@ -50,6 +57,21 @@ _SAYS_EXPIRED = re.compile(
 def or_expired(answer: Answer, text: str) -> Answer:
     """Return `EXPIRED` for credentials that are refused because they have expired, as `text` says."""
     return EXPIRED if answer[1] == "credentials" and _SAYS_EXPIRED.search(text) else answer
+
+
+RANGE_TRIES = 5
+
+
+def no_range(key: str) -> AmbiguousError:
+    """Return the error for a range that is refused as lying behind the end, again and again, and does not."""
+    return AmbiguousError(
+        "the store refuses a part of the value, and says that the value has it; try again", key=key
+    )
+
+
+def part_of(data: bytes, offset: int, length: int | None) -> bytes:
+    """Return the part that was asked for, from who did not look at the range and gave the whole."""
+    return data[offset : None if length is None else offset + length]
 
 
 class AbsentError(StorageError):

@@ -33,12 +33,15 @@ from cloudckpt.errors import (
 from cloudckpt.storage import idle
 from cloudckpt.storage.answers import (
     INTACT,
+    RANGE_TRIES,
+    STRANGE,
     UNANSWERED,
     UNREACHABLE,
     AbsentError,
     Answer,
     OutOfRangeError,
     UnchangedError,
+    no_range,
     or_expired,
 )
 from cloudckpt.storage.azure_beside import AzureBeside, check_tier, placed
@@ -101,7 +104,7 @@ class AzureStorage(AzureBeside):
 
     async def read(self, key: str, *, offset: int = 0, length: int | None = None) -> Stored | None:
         try:
-            while True:
+            for _ in range(RANGE_TRIES):
                 try:
                     return await self._read(key, offset, length)
                 except OutOfRangeError:  # nothing to get, as always of an empty blob; the token is wanted
@@ -109,6 +112,7 @@ class AzureStorage(AzureBeside):
                         found = await (await self._blob(key)).get_blob_properties(**self._each)
                 if found.size <= offset:  # else it has grown since
                     return Stored(b"", _token(found.etag, key))
+            raise no_range(key)
         except AbsentError:
             return None
         except PreconditionFailedError as error:
@@ -336,6 +340,7 @@ ANSWERS: dict[str, Answer] = {
     "ServerBusy": _SLOWER,
     "429": _SLOWER,
     "408": _AGAIN,
+    "499": _AGAIN,
     "NoAuthenticationInformation": (PermissionDeniedError, "no-credentials", _ANONYMOUS),
     "PublicAccessNotPermitted": (PermissionDeniedError, "no-credentials", _ANONYMOUS),
     "AuthenticationFailed": _UNKNOWN,
@@ -364,6 +369,8 @@ def _raise(error: Exception, key: str) -> NoReturn:
         code = getattr(error, "error_code", None) or ""
         code = "" if status == 304 else str(getattr(code, "value", code))  # its code is that of a lost race
         known = ANSWERS.get(code) or ANSWERS.get(str(status))
+        if status == 404 and not code:  # Azure names its code in a header too, to a HEAD as well
+            known = STRANGE
         if known is None and not 400 <= status < 500:
             known = _AGAIN
         known = known or (StorageError, "refused", "the store refused the request")

@@ -28,12 +28,13 @@ from cloudckpt.errors import (
     UnsupportedStoreError,
 )
 from cloudckpt.storage import idle
-from cloudckpt.storage.answers import AbsentError
+from cloudckpt.storage.answers import RANGE_TRIES, AbsentError, no_range, part_of
 from cloudckpt.storage.contract import Data, Listed, Page, Stored, Token
 from cloudckpt.storage.gcs_answers import (
     UnusableError,
     check,
     document,
+    is_absent,
     no_bucket,
     no_credentials,
     raise_told,
@@ -101,27 +102,29 @@ class GCSStorage(GCSBeside):
         if offset or length is not None:
             last = "" if length is None else str(offset + max(length, 1) - 1)  # a range is at least a byte
             wanted["Range"] = f"bytes={offset}-{last}"
-        while True:
+        for _ in range(RANGE_TRIES):
             answer = await self._ask("GET", self._path(key), key, headers=wanted, alt="media")
             if answer.status != 416:
                 break
             # Nothing to get; but the caller wants the token.
             answer = await self._ask("GET", self._path(key), key, fields="generation,size")
-            if _is_absent(answer):
+            if is_absent(answer.status, answer.body, key):
                 return None
             found = _document(answer, key)
             if int(found.get("size", 0)) <= offset:  # else it has grown since
                 return Stored(b"", _generation(found, key))
-        if _is_absent(answer):
+        else:
+            raise no_range(key)
+        if is_absent(answer.status, answer.body, key):
             return None
         stored = _stored(answer, key)
-        return stored if length is None else Stored(stored.data[:length], stored.token)
+        return Stored(part_of(stored.data, 0 if answer.status == 206 else offset, length), stored.token)
 
     async def changed(self, key: str, token: Token) -> Stored | None:
         answer = await self._ask("GET", self._path(key), key, alt="media", ifGenerationNotMatch=token)
         if answer.status == 304:
             return None
-        if _is_absent(answer):
+        if is_absent(answer.status, answer.body, key):
             raise AbsentError("the object does not exist", key=key)
         return _stored(answer, key)
 
@@ -153,7 +156,7 @@ class GCSStorage(GCSBeside):
             ifGenerationMatch=generation,
             fields="generation",
         )
-        if answer.status == 404:  # an upload names no object that could be missing
+        if is_absent(answer.status, answer.body, key):  # an upload names no object that could be missing
             raise no_bucket()
         return _generation(_document(answer, key), key)
 
@@ -167,7 +170,7 @@ class GCSStorage(GCSBeside):
             maxResults=str(PAGE_ROWS),
             fields="items(name,size,timeCreated),nextPageToken",
         )
-        if answer.status == 404:
+        if is_absent(answer.status, answer.body, prefix):
             raise no_bucket()
         found = _document(answer, prefix)
         rows = (
@@ -180,7 +183,7 @@ class GCSStorage(GCSBeside):
         async def some(keys: Sequence[str]) -> None:
             for key in keys:
                 answer = await self._ask("DELETE", self._path(key), key)
-                if not _is_absent(answer):
+                if not is_absent(answer.status, answer.body, key):
                     check(answer.status, answer.body, key)
 
         lanes = [keys[n::DELETES_AT_ONCE] for n in range(min(DELETES_AT_ONCE, len(keys)))]
@@ -322,14 +325,3 @@ def _generation(found: Mapping[str, Any], key: str) -> Token:
     if generation is None:
         raise UnsupportedStoreError("the store does not tell an object's generation", key=key)
     return str(generation)
-
-
-def _is_absent(answer: _Answer) -> bool:
-    """Whether the object does not exist.
-
-    Raises:
-        StorageError: The bucket does not exist either.
-    """
-    if answer.status == 404 and b"bucket does not exist" in answer.body:
-        raise no_bucket()
-    return answer.status == 404

@@ -7,6 +7,7 @@ It imports no library before there is an error to look at.
 from __future__ import annotations
 
 import json
+import re
 from typing import Any, NoReturn
 
 from cloudckpt.errors import (
@@ -21,6 +22,7 @@ from cloudckpt.storage.answers import (
     INTACT,
     NOT_RENEWED,
     NOT_RENEWED_NOW,
+    STRANGE,
     UNANSWERED,
     UNREACHABLE,
     Answer,
@@ -80,17 +82,39 @@ ANSWERS: dict[int | str, Answer] = {
     429: _SLOWER,
     408: _AGAIN,
     409: _AGAIN,
+    499: _AGAIN,
     501: (UnsupportedStoreError, "not-implemented", "the store does not implement the request"),
 }
 
 
+_ABSENT = re.compile(rb"No such object|\s*Not Found\s*$|.*<Code>NoSuchKey<", re.DOTALL)
+"""What is answered to a request for the value of an object that does not exist; others get a document."""
+
+
+def is_absent(status: int, body: bytes, key: str) -> bool:
+    """Whether an answer says that what was asked for does not exist.
+
+    Raises:
+        StorageError: The bucket does not exist either.
+        AmbiguousError: It is not the store that says so.
+    """
+    if status != 404:
+        return False
+    if b"bucket does not exist" in body:
+        raise no_bucket()
+    if not _reason(body)[0] and not _ABSENT.match(body):
+        error, kind, message = STRANGE
+        raise error(message, kind=kind, key=key or None, status=status)
+    return True
+
+
 def check(status: int, body: bytes, key: str) -> None:
     """Raise the contract's exception unless the answer is a success."""
-    if status < 400:
+    if 200 <= status < 300:
         return
     reason, why = _reason(body)
     known = ANSWERS.get(reason) or ANSWERS.get(status)
-    if known is None and status >= 500:
+    if known is None and not 400 <= status < 500:
         known = _AGAIN
     known = known or (StorageError, "refused", "the store refused the request")
     error, kind, message = or_expired(known, why)

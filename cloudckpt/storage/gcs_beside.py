@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from cloudckpt.storage.gcs_answers import check, document, no_bucket
+from cloudckpt.storage.gcs_answers import check, document, is_absent, no_bucket
 from cloudckpt.storage.placing import Placing
 from cloudckpt.storage.versions import Kept, Version, VersionPage, each
 
@@ -49,7 +49,7 @@ class GCSBeside:
             fields="items(name,generation,size,timeDeleted,softDeleteTime,hardDeleteTime),nextPageToken",
             **({"softDeleted": "true"} if soft else {"versions": "true"}),
         )
-        if answer.status == 404:
+        if is_absent(answer.status, answer.body, prefix):
             raise no_bucket()
         if soft and answer.status in (400, 501):  # a store that knows no soft delete
             return VersionPage((), None)
@@ -76,7 +76,7 @@ class GCSBeside:
     async def erase(self, rows: Sequence[Version]) -> Sequence[Kept]:
         async def one(row: Version) -> None:
             answer = await self._ask("DELETE", self._path(row.key), row.key, generation=row.version)
-            if answer.status != 404:
+            if not is_absent(answer.status, answer.body, row.key):
                 check(answer.status, answer.body, row.key)
 
         return await each(rows, one)

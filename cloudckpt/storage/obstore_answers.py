@@ -20,6 +20,7 @@ from cloudckpt.errors import (
 )
 from cloudckpt.storage.answers import (
     NOT_RENEWED_NOW,
+    STRANGE,
     UNANSWERED,
     UNREACHABLE,
     AbsentError,
@@ -29,7 +30,9 @@ from cloudckpt.storage.answers import (
     or_expired,
 )
 from cloudckpt.storage.s3_answers import (
+    AGAIN,
     BEHIND,
+    BROKEN_OFF,
     NO_CREDENTIALS,
     REGION,
     raise_answer,
@@ -39,7 +42,8 @@ INSTALL = 'pip install "cloudckpt[obstore]"'
 
 _DEBUG = "\n\nDebug source:\n"
 _STATUS = re.compile(r"Server returned non-2xx status code: (\d{3})")
-_CODE = re.compile(r"<Code>(\w+)</Code>|\(code: (\w+)\)")
+_CODE = re.compile(r"<Code>([\w.]+)</Code>|\(code: ([\w.]+)\)")  # the second, of one among several
+_HEAD = "Error performing HEAD "
 _BARE_REDIRECT = "Received redirect without LOCATION"
 _BEHIND = "Wanted range starting at"  # found out by obstore, from the whole that it was given instead
 # Where obstore asks for credentials: the instance's and the task's metadata, STS, a token's issuer.
@@ -82,7 +86,13 @@ def raise_told(error: BaseException, scheme: str, key: str, *, logged_in: bool) 
         _raise_login(error, scheme, key, logged_in=logged_in)
     status, code = _STATUS.search(text), _CODE.search(text)
     if status or code:
-        _raise_answer(scheme, code[1] or code[2] if code else "", int(status[1]) if status else 0, key, error)
+        said, number = code[1] or code[2] if code else "", int(status[1]) if status else 0
+        if number == 404 and not said and _HEAD not in text:
+            kind, word, message = STRANGE
+            raise kind(message, kind=word, key=key or None, status=number) from error
+        if said.isdigit():  # as Azure answers to several deletions at once
+            said, number = "", int(said)
+        _raise_answer(scheme, said, number, key, error)
     for words, where, (kind, word, message) in (
         (_BARE_REDIRECT, text, REGION),
         (_BEHIND, text, BEHIND),
@@ -116,7 +126,7 @@ def _raise_login(error: BaseException, scheme: str, key: str, *, logged_in: bool
 
 def _raise_answer(scheme: str, code: str, status: int, key: str, error: BaseException) -> NoReturn:
     if scheme == "s3":
-        raise_answer(code, status, key, error)
+        raise_answer(code, status, key, error, bare=True)
     known = _azures(code, status) if scheme == "az" else _googles(code, status)
     if known is None and (status >= 500 or status == 0):
         known = (AmbiguousError, None, "the store could not answer now")
@@ -143,4 +153,7 @@ def _googles(code: str, status: int) -> Answer | None:
         return OutOfRangeError, None, "the range begins behind the end"
     if status == 503:
         return gcs_answers.ANSWERS[429]
-    return gcs_answers.ANSWERS.get(status)
+    if code in BROKEN_OFF:
+        return AGAIN
+    reason = code[:1].lower() + code[1:]  # what the other interface of Google's calls it
+    return gcs_answers.ANSWERS.get(reason) or gcs_answers.ANSWERS.get(status)

@@ -28,7 +28,7 @@ from cloudckpt.errors import (
     PreconditionFailedError,
     UnsupportedStoreError,
 )
-from cloudckpt.storage.answers import AbsentError, OutOfRangeError, UnchangedError
+from cloudckpt.storage.answers import RANGE_TRIES, AbsentError, OutOfRangeError, UnchangedError, no_range
 from cloudckpt.storage.contract import Data, Listed, Page, Stored, Token
 from cloudckpt.storage.obstore_answers import INSTALL, raise_made, raise_told
 from cloudckpt.storage.obstore_options import Profile, Recipe, recipe_for
@@ -111,7 +111,7 @@ class ObstoreStorage:
         elif offset:
             options["range"] = {"offset": offset}
         try:
-            while True:
+            for _ in range(RANGE_TRIES):
                 try:
                     return self._read(key, options, length)
                 except OutOfRangeError:  # nothing to get; but the caller wants the token
@@ -119,6 +119,7 @@ class ObstoreStorage:
                         found = self._obstore.head(store, self._prefix + key)
                 if found["size"] <= offset:  # else it has grown since
                     return Stored(b"", self._token_of(found, key))
+            raise no_range(key)
         except AbsentError:
             return None
 

@@ -24,6 +24,7 @@ from cloudckpt.storage.answers import (
     INTACT,
     NOT_RENEWED,
     NOT_RENEWED_NOW,
+    STRANGE,
     UNANSWERED,
     UNREACHABLE,
     AbsentError,
@@ -61,6 +62,9 @@ _NO_CONDITIONS: Answer = (
     "the store does not implement what conditional writes need",
 )
 
+BROKEN_OFF = ("RequestTimeout", "IncompleteBody", "BadDigest", "XAmzContentSHA256Mismatch")
+"""Codes of a body that stopped on its way or was damaged there; their status is 400."""
+
 _DENIED: Answer = (
     PermissionDeniedError,
     "denied",
@@ -89,6 +93,8 @@ _ANSWERS: dict[str, Answer] = {
     "429": SLOWER,
     "408": AGAIN,
     "409": AGAIN,
+    "499": AGAIN,
+    **dict.fromkeys(BROKEN_OFF, AGAIN),
     "PermanentRedirect": REGION,
     "AuthorizationHeaderMalformed": REGION,
     "IllegalLocationConstraintException": REGION,
@@ -139,7 +145,13 @@ NO_CREDENTIALS = (
 
 
 def raise_answer(
-    code: str, status: int, key: str, cause: BaseException | None, *, storage_class: str | None = None
+    code: str,
+    status: int,
+    key: str,
+    cause: BaseException | None,
+    *,
+    bare: bool = False,
+    storage_class: str | None = None,
 ) -> NoReturn:
     """Raise the contract's exception for an answer.
 
@@ -148,9 +160,12 @@ def raise_answer(
         status: The HTTP status, or 0 where it is not known.
         key: What it was about, or "".
         cause: The library's exception.
+        bare: Whether an answer like this has no body, and so no code, as one to a HEAD.
         storage_class: What the answer says of it, as it does of an object in an archive.
     """
     known = _ANSWERS.get(code) or _ANSWERS.get(str(status))
+    if status == 404 and code in ("", "404") and not bare:
+        known = STRANGE
     if known is None and (status >= 500 or status == 0):
         known = AGAIN
     error, kind, message = known or (StorageError, "refused", "the store refused the request")
@@ -182,10 +197,16 @@ def raise_told(error: Exception, key: str, *, logged_in: bool = False) -> NoRetu
     if isinstance(response, Mapping):
         code = str(response.get("Error", {}).get("Code", ""))
         status = int(response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
-        if getattr(cause, "operation_name", None) in _LOGINS and 400 <= status < 500 and status != 429:
+        operation = str(getattr(cause, "operation_name", ""))
+        if operation in _LOGINS and 400 <= status < 500 and status != 429:
             _raise(NOT_RENEWED, "", cause)
         raise_answer(
-            code, status, key, cause, storage_class=response.get("Error", {}).get("StorageClass") or None
+            code,
+            status,
+            key,
+            cause,
+            bare=operation.startswith("Head"),
+            storage_class=response.get("Error", {}).get("StorageClass") or None,
         )
     if logged_in and isinstance(cause, aws.CredentialRetrievalError | aws.MetadataRetrievalError):
         _raise(NOT_RENEWED_NOW, key, cause)

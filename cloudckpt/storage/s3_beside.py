@@ -23,7 +23,7 @@ ARCHIVES = ("GLACIER", "DEEP_ARCHIVE")
 """Classes that can't be read at once; GLACIER_IR can."""
 
 _REFUSED = ("AccessDenied", "InvalidRequest", "ObjectLocked")  # InvalidRequest is how MinIO words a lock
-_GONE = ("NoSuchVersion", "NoSuchKey")
+GONE = ("NoSuchVersion", "NoSuchKey")
 
 
 class S3Beside:
@@ -74,7 +74,7 @@ class S3Beside:
         found = []
         for failed in answer.get("Errors", ()):
             code, key = str(failed.get("Code", "")), str(failed.get("Key", ""))[len(self._prefix) :]
-            if code in _GONE:
+            if code in GONE:
                 continue
             if code not in _REFUSED:
                 raise_answer(code, 0, key, None)

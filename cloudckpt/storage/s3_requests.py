@@ -17,11 +17,18 @@ from contextlib import suppress
 from typing import Any
 
 from cloudckpt.errors import AmbiguousError, CloudckptError, PreconditionFailedError, UnsupportedStoreError
-from cloudckpt.storage.answers import AbsentError, OutOfRangeError, UnchangedError
+from cloudckpt.storage.answers import (
+    RANGE_TRIES,
+    AbsentError,
+    OutOfRangeError,
+    UnchangedError,
+    no_range,
+    part_of,
+)
 from cloudckpt.storage.contract import Data, Listed, Page, Stored, Token
 from cloudckpt.storage.placing import NOWHERE, Placing, effective, lock_told
 from cloudckpt.storage.s3_answers import raise_answer, raise_told
-from cloudckpt.storage.s3_beside import S3Beside, placed
+from cloudckpt.storage.s3_beside import GONE, S3Beside, placed
 
 DELETE_BATCH = 1000
 
@@ -101,9 +108,10 @@ class S3Requests(S3Beside, ABC):
         except AbsentError:
             return None
         if "Body" not in answer:
-            return Stored(b"", answer["ETag"])
+            return Stored(b"", _token(answer, key))
         stored = await self._stored(answer, key)
-        return stored if length is None else Stored(stored.data[:length], stored.token)
+        is_part = "ContentRange" in answer or answer["ResponseMetadata"]["HTTPStatusCode"] == 206
+        return Stored(part_of(stored.data, 0 if is_part else offset, length), stored.token)
 
     async def changed(self, key: str, token: Token) -> Stored | None:
         try:
@@ -117,16 +125,17 @@ class S3Requests(S3Beside, ABC):
             data = await self._body(answer)
         except Exception as error:  # whatever breaks in mid-body is a broken answer
             raise AmbiguousError("the connection broke while reading", key=key) from error
-        return Stored(data, answer["ETag"])
+        return Stored(data, _token(answer, key))
 
     async def _get(self, key: str, offset: int, wanted: Mapping[str, str]) -> Any:
-        while True:
+        for _ in range(RANGE_TRIES):
             try:
                 return await self._call("get_object", key, **wanted)
             except OutOfRangeError:  # nothing to get; but the caller wants the token
                 answer = await self._call("head_object", key)
-            if answer["ContentLength"] <= offset:  # else it has grown since
+            if answer.get("ContentLength", 0) <= offset:  # else it has grown since
                 return answer
+        raise no_range(key)
 
     async def create(self, key: str, data: Data) -> Token:
         return await self._put(key, data, IfNoneMatch="*", **self._pointer)
@@ -151,7 +160,7 @@ class S3Requests(S3Beside, ABC):
         # what it has for the whole then, an empty pointer, unless it can see that it is not.
         md5 = base64.b64encode(hashlib.md5(body, usedforsecurity=False).digest()).decode()
         answer = await self._call("put_object", key, Body=body, ContentMD5=md5, **parameters)
-        return str(answer["ETag"])
+        return _token(answer, key)
 
     async def list(self, prefix: str, *, cursor: str | None = None) -> Page:
         more = {"ContinuationToken": cursor} if cursor else {}
@@ -160,7 +169,11 @@ class S3Requests(S3Beside, ABC):
             Listed(row["Key"][len(self._prefix) :], row["Size"], row["LastModified"])
             for row in answer.get("Contents", ())
         )
-        return Page(rows, answer.get("NextContinuationToken") if answer.get("IsTruncated") else None)
+        if not answer.get("IsTruncated"):
+            return Page(rows, None)
+        if not answer.get("NextContinuationToken"):
+            raise AmbiguousError("the store cut the listing, and does not say how to go on", key=prefix)
+        return Page(rows, answer["NextContinuationToken"])
 
     async def delete(self, keys: Sequence[str]) -> None:
         if len(keys) == 1:
@@ -171,7 +184,8 @@ class S3Requests(S3Beside, ABC):
             named = [{"Key": self._prefix + key} for key in keys[start : start + DELETE_BATCH]]
             answer = await self._call("delete_objects", None, Delete={"Objects": named, "Quiet": True})
             for failed in answer.get("Errors", ()):
-                raise_answer(failed.get("Code", ""), 0, failed.get("Key", ""), None)
+                if failed.get("Code") not in GONE:  # how some stores answer for a key that is missing
+                    raise_answer(failed.get("Code", ""), 0, failed.get("Key", "")[len(self._prefix) :], None)
 
     async def _call(self, method: str, key: str | None, **parameters: Any) -> Any:
         if key is not None:
@@ -184,6 +198,12 @@ class S3Requests(S3Beside, ABC):
             raise_told(error, key or "", logged_in=self._logged_in)
         self._logged_in = True
         return answer
+
+
+def _token(answer: Mapping[str, Any], key: str) -> Token:
+    if not answer.get("ETag"):  # what stands between the store and us made this answer
+        raise AmbiguousError("the answer names no ETag", key=key)
+    return str(answer["ETag"])
 
 
 def with_defaults(config: Mapping[str, Any] | None, patience: float) -> dict[str, Any]:

@@ -88,7 +88,7 @@ def test_it_is_asked_on_condition_and_304_is_no_change(engine: str, server: Cann
 def test_a_key_that_is_gone_and_a_right_that_is_missing_are_told_apart(engine: str, server: Canned) -> None:
     """A watch that took a refusal for "no change" would never tell a fenced worker."""
     make, _ = ENGINES[engine]
-    server.say(404, "NoSuchKey")
+    server.say(404, "NoSuchKey", x_ms_error_code="BlobNotFound")
     with pytest.raises(AbsentError):
         run(make, server, "12")
     server.say(403, "AccessDenied")

@@ -225,7 +225,7 @@ def test_a_range_behind_the_end_never_pairs_old_bytes_with_a_new_token() -> None
     short = Answer(200, b'{"generation": "7", "size": "4"}')
     with scripted(Answer(416), short) as server:
         assert on(server.endpoint, lambda storage: storage.read("k", offset=4)) == Stored(b"", "7")
-    with scripted(Answer(416), Answer(404)) as server:
+    with scripted(Answer(416), refusal(404, "notFound")) as server:
         assert on(server.endpoint, lambda storage: storage.read("k", offset=4)) is None
 
 
