@@ -13,6 +13,7 @@ import os
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.servers.base import Server, Unavailable
 from tests.servers.gcs_xml_proxy import XMLProxy
@@ -23,7 +24,12 @@ SEVERAL = ("s3_server", "racing_server")
 ACCOUNTS = ("AWS_", "AZURE_", "GOOGLE_", "GCSFS_", "STORAGE_EMULATOR_HOST", "CLOUDCKPT_URL")
 
 
+# How long an example takes, or its making, is the machine's affair, which may stand still for a while.
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
 def pytest_configure(config: pytest.Config) -> None:
+    settings.load_profile("any machine")
     config.stash[SERVERS] = Servers()
     _isolate()
 
