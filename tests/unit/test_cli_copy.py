@@ -136,6 +136,7 @@ def test_an_interrupt_ends_what_is_under_way_and_a_second_call_goes_on(
     monkeypatch.setattr(copying, "AT_ONCE", 1)
     right = MemoryStorage.put
     puts: list[str] = []
+    main = threading.get_ident()
     before = signal.getsignal(signal.SIGINT)
     [plan] = lab("copy", lab.url, other.url, "night-2", "--dry-run", "--json").rows
 
@@ -144,7 +145,7 @@ def test_an_interrupt_ends_what_is_under_way_and_a_second_call_goes_on(
         if key.startswith("objects/"):
             puts.append(key)
             if len(puts) == 1:
-                signal.raise_signal(signal.SIGINT)  # a handler runs in the main thread, which waits
+                signal.pthread_kill(main, signal.SIGINT)  # by a signal of its own: it may be waiting
                 assert stopped.wait(30)
         return answer
 
