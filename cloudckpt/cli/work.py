@@ -169,6 +169,8 @@ class Worker:
                 signal.signal(number, handler)
 
     def _told(self, number: int, _frame: FrameType | None) -> None:
+        if number == signal.SIGINT and self._stop.is_set() and self._child is None:
+            raise KeyboardInterrupt  # the second: a store that answers nobody may be waited for for long
         self.signal = number
         self._stop.set()
         # A terminal sends its interrupt to both.

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import cloudckpt
 from tests.unit.cli_lab import Lab, agent, new_lab
 
 
@@ -62,6 +66,21 @@ def test_a_command_that_comes_to_nothing_is_given_up(lab: Lab) -> None:
     told = lab("work", "--tries", "2", "--poll", "0.01", "--retry-after", "0.01", "--", "true")
     assert [(row[0], row[2], row[4]) for row in told.lines] == [("jobs/1", "0", str(n)) for n in range(3)]
     assert (told.code, "an agent ends its run by run.finish" in told.err) == (1, True)
+
+
+def test_the_second_interrupt_does_not_wait_for_the_store(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first lets a claim end, so that the run is let go; on a store that hangs it takes minutes."""
+
+    def hangs(*_: Any, **__: Any) -> Any:
+        os.kill(os.getpid(), signal.SIGINT)
+        reached.append(1)
+        os.kill(os.getpid(), signal.SIGINT)
+        reached.append(2)
+
+    reached: list[int] = []
+    monkeypatch.setattr(cloudckpt.Store, "claim", hangs)
+    told = lab("work", "--", "true")
+    assert (told.code, told.err, reached) == (130, "interrupted\n", [1])
 
 
 def test_a_worker_without_a_run_ends_well(lab: Lab) -> None:
