@@ -96,7 +96,6 @@ class RunWriter(Holding):
         self._writer = Writer(effects.new_id(), socket.gethostname(), os.getpid(), effects.clock.now())
         self._lock = effects.lock()
         self._epoch: int | None = None
-        self._base: Base | None = None  # None: not known, read it before the next commit
         self._conflict: ConflictError | None = None
         self._unknown: set[str] = set()  # commits of ours that may still land
         self._untold: set[str] = set()  # that may have landed without their caller
@@ -150,8 +149,8 @@ class RunWriter(Holding):
         what landed without its caller: an older state no longer continues it.
         """
         async with self._lock:
-            self._base = None
-            base = await self._known()
+            with self._asking():
+                base = await self._known()
             self._conflict = None
             self._untold.clear()
             return base
@@ -224,9 +223,9 @@ class RunWriter(Holding):
                     raise
                 base = self._lost(base, seen)  # somebody made its pages anew, as by a tag
                 continue
-            self._base = None  # until the answer is known
             self._unknown.add(commit)
-            seen, landed = await self._pointer.swap(base, made.manifest, self._landing(made), commit)
+            with self._asking():
+                seen, landed = await self._pointer.swap(base, made.manifest, self._landing(made), commit)
             self._unknown.discard(commit)  # a base that moved can't take a late request
             if landed:
                 break
@@ -249,7 +248,8 @@ class RunWriter(Holding):
                 known=base.manifest.seq,
                 newest=seen.manifest.seq,
             )
-            raise self._conflict  # `_base` stays unknown, so that it is read again
+            self._shown = None  # and `_base` stays unknown, so that it is read again
+            raise self._conflict
         self._folding.forget()
         return seen
 
@@ -275,7 +275,7 @@ class RunWriter(Holding):
     def _check(self, base: Base) -> None:
         manifest = base.manifest
         if manifest.status == "deleted":
-            self._base = None
+            self._base = self._shown = None
             self.fenced = RunDeletedError("the run was deleted; save under another run id", run=self._run)
             raise self.fenced
         if manifest.epoch != self._epoch:
@@ -283,7 +283,7 @@ class RunWriter(Holding):
 
     def _fenced(self, manifest: Manifest) -> FencedError:
         writer = manifest.writer
-        self._base = None
+        self._base = self._shown = None
         tell(lambda: events.Conflicted(self._run, writer.host, writer.pid, fenced=True))
         self._conflict = self.fenced = FencedError(
             "another process became the run's writer; stop, it goes on from the last checkpoint",

@@ -9,8 +9,8 @@ has no clock of its own: `watching.py` says when.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, suppress
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from dataclasses import replace
 from typing import TypeVar
 
@@ -49,17 +49,43 @@ class Holding:
     _terms: Terms
     _gives_back: bool  # whether it took a run of workers' without a lease of its own
     _lock: AbstractAsyncContextManager[None]
-    _base: Base | None
     _conflict: ConflictError | None
     _epoch: int | None
     _pointer: Pointer
     _folding: Folding
 
+    _standing: Base | None = None
+    _shown: Base | None = None
+
     @property
     def base(self) -> Base | None:
-        """The manifest this writer last read or wrote; None when it must be read or is not ours."""
-        base = self._base
+        """The manifest this writer last read or wrote; None when it must be read or is not ours.
+
+        While a request is under way, such as one that renews the lease, it is the one from before.
+        """
+        base = self._shown
         return base if base is not None and base.manifest.epoch == self._epoch else None
+
+    @property
+    def _base(self) -> Base | None:
+        """What the next commit is made on; None: not known, read it before."""
+        return self._standing
+
+    @_base.setter
+    def _base(self, base: Base | None) -> None:
+        self._standing = base
+        if base is not None:
+            self._shown = base
+
+    @contextmanager
+    def _asking(self) -> Iterator[None]:
+        """Not know what stands until the answer has come; what stood before is told meanwhile."""
+        self._base = None
+        try:
+            yield
+        except BaseException:
+            self._shown = None
+            raise
 
     async def renew(self, *, after: float = 0.0) -> None:
         """Renew the lease, unless something was written in the last `after` seconds.
@@ -98,7 +124,7 @@ class Holding:
             FencedError: Another process became the writer.
             RunDeletedError: The run has a tombstone.
         """
-        base = self.base
+        base = self.base if self._base is not None else None  # else a request is under way, which will tell
         newer = None if base is None else await self._pointer.newer(base)
         if base is None or newer is None:
             return
