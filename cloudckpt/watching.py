@@ -57,7 +57,7 @@ class Keeper:
         self._lease = lease
         self._watch = watch
         self._on_fenced = on_fenced
-        self._looked = core.effects.clock.monotonic()
+        self._looked = self._tried = core.effects.clock.monotonic()
         self._ended = False
         self.error: BaseException | None = None
         self._due: Due | None = None
@@ -77,9 +77,14 @@ class Keeper:
 
     def _left(self) -> tuple[float, float]:
         """Return the seconds until the lease is to be renewed, and until it is time for a look."""
-        now, written = self._core.effects.clock.monotonic(), self._writer.written
-        renew = float("inf") if self._lease is None else written + self._lease / BEATS - now
-        look = float("inf") if self._watch is None else max(written, self._looked) + self._watch - now
+        now, renew, look = self._core.effects.clock.monotonic(), float("inf"), float("inf")
+        written = self._writer.written if self._writer.is_writer else now  # else there is nothing to do yet
+        if self._lease is not None:
+            beat = self._lease / BEATS
+            # One that failed is tried again twice before the next is due, and not all the time.
+            renew = max(written + beat, self._tried + beat / BEATS) - now
+        if self._watch is not None:
+            look = max(written, self._looked) + self._watch - now
         return renew, look
 
     def _tick(self) -> None:
@@ -103,6 +108,7 @@ class Keeper:
             return
         renew, look = self._left()
         if renew <= 0 and self._lease is not None:
+            self._tried = self._core.effects.clock.monotonic()
             await self._writer.renew(after=self._lease / BEATS)
         elif look <= 0:
             self._looked = self._core.effects.clock.monotonic()

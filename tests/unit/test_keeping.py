@@ -18,6 +18,7 @@ from cloudckpt.model import Lease, Manifest
 from cloudckpt.storage.memory import MemoryStorage
 from cloudckpt.testing.driver import by_hand
 from cloudckpt.testing.faults import FaultyStorage
+from cloudckpt.watching import Keeper
 from tests.unit.machines import Clock, clock_of, manifest, refused, stores
 from tests.until import PATIENCE, until
 
@@ -148,11 +149,29 @@ def test_a_heart_that_can_not_beat_costs_no_save() -> None:
     with store.run("r", lease=0.03) as run:
         run.save({"n": 1})
         storage.gone, before = True, storage.asked
-        clock.seconds = 1.0
-        until(lambda: storage.asked >= before + 2)
+        for tries in (1, 2):
+            clock.seconds += 1.0
+            until(lambda tries=tries: storage.asked >= before + tries)
+        time.sleep(0.2)
+        assert storage.asked == before + 2, "it is not asked all the time, a hundred times a second"
         storage.gone = False
         run.save({"n": 2})
     assert store.run("r").load() == {"n": 2}
+
+
+def test_a_worker_that_waits_for_its_turn_has_no_heart_that_races(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has nothing to renew, and looked a hundred times a second, each in a new thread."""
+    ours, theirs = stores(clocks=[SystemClock(), SystemClock()])
+    ticks: list[int] = []
+    plain = Keeper._tick
+    monkeypatch.setattr(Keeper, "_tick", lambda keeper: (ticks.append(1), plain(keeper))[1])
+    with theirs.run("r", lease=60):
+        standby = ours.run("r", lease=0.3)
+        with refused():
+            standby.acquire()
+        time.sleep(1.0)
+        standby.close()
+    assert len(ticks) <= 10
 
 
 def test_a_run_that_was_dropped_keeps_no_lease_alive() -> None:
