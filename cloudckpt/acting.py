@@ -19,12 +19,11 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from cloudckpt.access import Access
-from cloudckpt.calls import idempotency_key, key_of, parameters_of, type_of
+from cloudckpt.calls import check_key, idempotency_key, key_of, parameters_of, type_of
 from cloudckpt.codec import decode
 from cloudckpt.core import Core
 from cloudckpt.errors import CorruptCheckpointError, InFlightError, InvalidInputError
 from cloudckpt.hooks import tell
-from cloudckpt.keys import check_text
 from cloudckpt.late import Late
 from cloudckpt.ledger import ActionInfo, Begin, End, Past, action_info, newest_actions
 from cloudckpt.model import Action, Manifest
@@ -42,7 +41,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 Policy = Literal["fail", "retry", "ask"]
 POLICIES = ("fail", "retry", "ask")
-MAX_KEY = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +76,7 @@ class Acting:
 
     id: str
     _core: Core
+    _root: Core  # its calls do not wait for saves that are pending, nor fail with them: for what has happened
     _writer: RunWriter | None
     _intake: Intake
     _past: Past | None
@@ -121,7 +120,7 @@ class Acting:
             policy: For one in flight: "fail" raises `InFlightError`; "retry" calls `fn` again, with the
                 same idempotency key; "ask" waits for a person, as `wait`.
             verify: For one in flight: looks whether it happened; returns `Happened(result)`, or None
-                when it did not, and then `fn` is called.
+                when it did not, and then `fn` is called; anything else is refused.
             **kwargs: Its arguments by name.
 
         Raises:
@@ -136,17 +135,17 @@ class Acting:
         with call:
             found = self._core.call(self._found(call))
             if isinstance(found, InFlight) and verify is not None:
-                found = verify(found)
+                found = _looked(key, verify(found))
             if isinstance(found, InFlight):
                 found = self._core.call(self._decided(call, found))
             if isinstance(found, Happened):
                 if not call.known:
-                    self._core.call(self._ended(call, found.value))
+                    self._root.call(self._ended(call, found.value))
                 done: T = found.value
                 return done
             self._core.call(self._begun(call))
             value = fn(*args, **kwargs, **call.extra)
-            self._core.call(self._ended(call, value))
+            self._root.call(self._ended(call, value))
             return value
 
     async def aonce(
@@ -164,17 +163,17 @@ class Acting:
         with call:
             found = await self._core.acall(self._found(call))
             if isinstance(found, InFlight) and verify is not None:
-                found = await _value(verify(found))
+                found = _looked(key, await _value(verify(found)))
             if isinstance(found, InFlight):
                 found = await self._core.acall(self._decided(call, found))
             if isinstance(found, Happened):
                 if not call.known:
-                    await self._core.acall(self._ended(call, found.value))
+                    await self._root.acall(self._ended(call, found.value))
                 done: T = found.value
                 return done
             await self._core.acall(self._begun(call))
             value: T = await _value(fn(*args, **kwargs, **call.extra))
-            await self._core.acall(self._ended(call, value))
+            await self._root.acall(self._ended(call, value))
             return value
 
     @overload
@@ -347,14 +346,12 @@ class _Call:
         self, run: Acting, key: str, fn: Any, arguments: tuple[tuple[Any, ...], dict[str, Any]], policy: str
     ) -> None:
         args, kwargs = arguments
-        if not isinstance(key, str) or not 0 < len(key) <= MAX_KEY:
-            raise InvalidInputError(f"an action's key must be a str of 1 to {MAX_KEY} characters", got=key)
+        self.key = check_key(key)
         if not callable(fn):
             raise InvalidInputError("what is done once must be callable", key=key, got=type(fn).__name__)
         if policy not in POLICIES:
             raise InvalidInputError("unknown policy", got=policy, known=list(POLICIES))
         self.run = run
-        self.key = check_text(key, "key")
         self.policy = policy
         self.digest = _digest(run, args, kwargs)
         self.type = type_of(fn)
@@ -374,6 +371,17 @@ class _Call:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
         self.run._acting.discard(self.key)
         tell(lambda: events.Acted(self.run.id, self.key, self, known=self.recorded, error=error))
+
+
+def _looked(key: str, found: Any) -> Happened | InFlight | None:
+    if found is None or isinstance(found, Happened | InFlight):
+        return found
+    # The likeliest is the bare result of an action that happened: nothing may be done on the strength of it.
+    raise InvalidInputError(
+        "verify must return Happened(result), or None when it did not happen; nothing was done",
+        key=key,
+        got=type(found).__name__,
+    )
 
 
 def _in_flight(run: str, action: Action) -> InFlight:

@@ -11,6 +11,29 @@ import inspect
 from typing import Any, TypeVar, get_type_hints
 
 from cloudckpt import keys
+from cloudckpt.errors import InvalidInputError
+
+MAX_KEY = 512
+"""Characters of an action's key."""
+
+
+def check_key(key: str) -> str:
+    """Return `key` if it can be the name of an action or a question.
+
+    Raises:
+        InvalidInputError: It is no str, empty, too long, or does not come back from JSON as it is.
+    """
+    if not isinstance(key, str) or not 0 < len(key) <= MAX_KEY:
+        raise InvalidInputError(f"an action's key must be a str of 1 to {MAX_KEY} characters", got=key)
+    return keys.check_text(key, "key")
+
+
+def made_of(text: str) -> str:
+    """Return a key that is made of a text of any length: two texts never have the same."""
+    if len(text) <= MAX_KEY:
+        return text
+    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    return f"{text[: MAX_KEY - len(digest) - 1]}#{digest}"
 
 
 def idempotency_key(run: str, key: str) -> str:

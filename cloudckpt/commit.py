@@ -36,7 +36,7 @@ from cloudckpt.holding import Holding
 from cloudckpt.hooks import INFO, tell
 from cloudckpt.late import Late
 from cloudckpt.leases import NO_LEASE, Sightings, Terms
-from cloudckpt.ledger import Note, has
+from cloudckpt.ledger import Begin, Note, has
 from cloudckpt.making import Maker
 from cloudckpt.model import Entry, Manifest, Writer
 from cloudckpt.objects import Objects
@@ -195,7 +195,10 @@ class RunWriter(Holding):
                     notes = list(self._notes)
                     await self._commit(lambda manifest: self._with(manifest, notes), self._effects.new_id())
                     self._notes = [one for one in self._notes if one not in notes]
-                return (await self._known()).manifest
+                base = await self._known()
+                if isinstance(note, Begin):  # who took the run over since it landed has seen it in flight
+                    self._check(base)
+                return base.manifest
         except BaseException:
             self._notes = [one for one in self._notes if one is not note]
             raise

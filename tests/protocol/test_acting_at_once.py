@@ -1,0 +1,94 @@
+"""Actions, and what becomes of them when others write to the run in the middle of one."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from cloudckpt.acting import Happened, InFlight
+from cloudckpt.errors import (
+    FencedError,
+    InFlightError,
+    InvalidInputError,
+    PermissionDeniedError,
+)
+from cloudckpt.store import Store
+from tests.protocol import charging
+from tests.protocol.charging import RUN, Shop
+from tests.protocol.scripted import ScriptedStorage, failing, meanwhile, unanswered
+
+shop = charging.shop
+
+
+def test_who_was_fenced_before_its_intent_was_acknowledged_does_nothing() -> None:
+    """Its answer was lost; before it was read back, another one looked, and found that nothing happened."""
+    storage = ScriptedStorage()
+    shop = Shop()
+    run = shop.open(storage).run(RUN)
+    run.save({"n": 1})
+    other = Store(storage.again).run(RUN)
+    storage.writes.append(meanwhile(unanswered, other.acquire))
+    with pytest.raises(FencedError):
+        run.once("pay-7", shop.charge, 7)
+    assert shop.charged == []
+    other.once("pay-7", shop.charge, 7, verify=lambda _: None)
+    assert len(shop.charged) == 1
+
+
+@pytest.mark.parametrize("again", ["sync", "async"])
+def test_a_result_is_kept_whatever_became_of_a_save_behind_it(again: str) -> None:
+    """The next call told of another save's failure, in the place of noting what had happened."""
+    storage = ScriptedStorage()
+    shop = Shop()
+    run = shop.open(storage).run(RUN, cadence="background")
+    run.acquire()
+
+    def tool(idempotency_key: str) -> dict[str, int]:
+        storage.writes.append(failing(PermissionDeniedError("not now")))
+        with pytest.raises(PermissionDeniedError):
+            run.save({"n": 1}).wait()  # type: ignore[union-attr]
+        storage.writes.append(failing(PermissionDeniedError("not now")))
+        pending = run.save({"n": 2})
+        while not pending.done:  # type: ignore[union-attr]
+            run._saver.want(2)  # type: ignore[union-attr]
+        return shop.charge(7, idempotency_key)
+
+    if again == "sync":
+        assert run.once("pay-7", tool) == {"paid": 7}
+    else:
+        assert asyncio.run(run.aonce("pay-7", tool)) == {"paid": 7}
+    with pytest.raises(PermissionDeniedError, match="not now"):
+        run.flush()
+    with shop.open(storage).run(RUN) as resumed:
+        assert resumed.in_flight() == []
+        assert resumed.once("pay-7", tool) == {"paid": 7}
+    assert len(shop.charged) == 1
+
+
+@pytest.mark.parametrize("nonsense", [{"paid": 7}, True, Happened, "x"])
+def test_nothing_is_done_on_the_strength_of_nonsense(shop: Shop, nonsense: Any) -> None:
+    """A `verify` that returns the bare result had the payment made a second time."""
+    half_done(shop)
+    with shop.run() as run:
+        with pytest.raises(InvalidInputError, match="Happened"):
+            run.once("pay-7", shop.charge, 7, verify=lambda _: nonsense)
+
+        async def look(_: InFlight) -> Any:
+            return nonsense
+
+        with pytest.raises(InvalidInputError, match="Happened"):
+            asyncio.run(run.aonce("pay-7", shop.charge, 7, verify=look))
+        with pytest.raises(InFlightError):
+            run.once("pay-7", shop.charge, 7)
+    assert len(shop.charged) == 1
+
+
+def half_done(shop: Shop) -> None:
+    def half(order: int, idempotency_key: str) -> None:
+        shop.charge(order, idempotency_key)
+        raise ConnectionError
+
+    with shop.run() as run, pytest.raises(ConnectionError):
+        run.once("pay-7", half, 7)
