@@ -3,34 +3,34 @@
 Owns: a question's life in the ledger. Invariants: state and question are committed
 together, so a run that waits can be resumed anywhere; an answer counts once; what was
 answered is answered for good, so approving one thing never does another again. A
-waiting run needs no process. When a question expires is told by the store's own clock.
+waiting run needs no process. What becomes of a question in the ledger is in `questions.py`.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from cloudckpt import keys
-from cloudckpt.access import Access, Edit
+from cloudckpt import keys, questions
+from cloudckpt.access import Edit
 from cloudckpt.acting import Acting, Happened, InFlight
+from cloudckpt.calls import check_key, made_of
 from cloudckpt.codec import decode
-from cloudckpt.curated import whoami
-from cloudckpt.entries import time_in, time_out
+from cloudckpt.curated import who
+from cloudckpt.entries import time_in
 from cloudckpt.errors import (
     ConflictError,
     InvalidInputError,
     NotFoundError,
-    PermissionDeniedError,
+    RunDeletedError,
     RunNotFoundError,
     WaitingError,
 )
 from cloudckpt.labels import check_metadata
-from cloudckpt.ledger import Begin, End, newest_actions, status_of
+from cloudckpt.ledger import Begin, End, newest_actions
 from cloudckpt.load import load
 from cloudckpt.model import Action, Manifest
 from cloudckpt.schemas import check_answer, check_schema
@@ -39,7 +39,8 @@ from cloudckpt.twins import awaited, waits
 if TYPE_CHECKING:
     from cloudckpt.drafts import Draft
 
-POLL_SECONDS = 5.0
+ENDED = ("done", "failed", "deleted")
+"""Statuses of a run in which nothing comes of it any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +106,7 @@ class Asking(Acting):
             found = self._core.call(self._asked(ask, draft))
             if isinstance(found, Happened):
                 return found.value
-            if poll is None:
+            if poll is None or found.kind is not None:
                 raise found
             draft = None
             self._core.call(self._sleep(poll))
@@ -127,7 +128,7 @@ class Asking(Acting):
             found = await self._core.acall(self._asked(ask, draft))
             if isinstance(found, Happened):
                 return found.value
-            if poll is None:
+            if poll is None or found.kind is not None:
                 raise found
             draft = None
             await self._core.acall(self._sleep(poll))
@@ -148,22 +149,24 @@ class Asking(Acting):
             raise InvalidInputError("expires must be a timedelta or a number of seconds, over 0", got=expires)
         question = check_metadata({"prompt": prompt, "schema": check_schema(schema), "expires": seconds})
         digest = hashlib.sha256(prompt.encode("utf-8", "surrogatepass")).hexdigest()
-        return Begin(key or f"ask:{digest[:16]}", digest, self._core.effects.new_id(), question)
+        key = check_key(f"ask:{digest[:16]}" if key is None else key)
+        return Begin(key, digest, self._core.effects.new_id(), question)
 
     async def _asked(self, ask: Begin, draft: Draft | None) -> Happened | WaitingError:
         """Return the answer, or why there is none; asks if nobody has asked yet."""
         writer = self._claimed()
         await writer.become()
-        base = await writer.newest()
+        base = await writer.reread()
         action = await self._action(base.manifest, ask.key)
         if action is None:
+            ask = await questions.dated(self.access, ask)
             if draft is None:
-                await writer.record(ask)
+                asked = await writer.record(ask)
             else:
-                await writer.save(replace(draft, notes=(*draft.notes, ask)))
-            if ask.question and ask.question.get("expires") is not None:
-                await self._dated(ask)
-            return self._waiting(ask.key, ask.attempt, ask.question or {})
+                asked, _ = await writer.save(replace(draft, notes=(*draft.notes, ask)))
+            # Another thread may have been faster to ask it: there is one token to a question.
+            action = questions.named(asked, ask.key)
+            return self._waiting(ask.key, action.attempt if action else ask.attempt, ask.question or {})
         if action.arguments != ask.arguments:
             raise InvalidInputError(
                 "this key was used for another question; a question's key must name what is asked",
@@ -171,12 +174,20 @@ class Asking(Acting):
                 run=self.id,
                 key=ask.key,
             )
+        if action.ended is None:
+            if draft is not None:
+                await writer.save(draft)
+            if await questions.has_expired(self.access, action):
+                base, action = await questions.expire(self.access, action, self._nothing())
+                await writer.adopt(base)
+        if questions.is_expired(action):
+            return self._expired(action)
         if action.ended is not None:
             return Happened(await self._result(action, None))
-        if draft is not None:
-            await writer.save(draft)
-        expired = await self._expired(action)
-        return expired or self._waiting(action.key, action.attempt, action.question or {})
+        return self._waiting(action.key, action.attempt, action.question or {})
+
+    def _nothing(self) -> bytes:
+        return self._intake.result(None, "nothing")
 
     def _waiting(self, key: str, token: str, question: Mapping[str, Any]) -> WaitingError:
         return WaitingError(
@@ -189,33 +200,13 @@ class Asking(Acting):
             child=question.get("child"),
         )
 
-    # ---- by the store's clock
-
-    async def _dated(self, ask: Begin) -> None:
-        """Note when the store says that it is now."""
-        asked = await store_time(self.access)
-
-        async def edit(manifest: Manifest) -> Edit | None:
-            return _with_action(
-                manifest,
-                ask.key,
-                lambda one: replace(one, question={**(one.question or {}), "asked": time_out(asked)}),
-            )
-
-        base, _ = await self.access.amend(edit)
-        await self._claimed().adopt(base)
-
-    async def _expired(self, action: Action) -> WaitingError | None:
+    def _expired(self, action: Action) -> WaitingError:
         question = action.question or {}
-        if question.get("expires") is None or "asked" not in question:
-            return None
-        due = time_in(question["asked"]) + timedelta(seconds=question["expires"])
-        if await store_time(self.access) < due:
-            return None
         error = self._waiting(action.key, action.attempt, question)
         error.kind = "expired"
         error.message = "the question expired without an answer; ask under another key, or go on without"
-        error.facts["expired"] = due.isoformat(timespec="seconds")
+        when = questions.due(question)
+        error.facts["expired"] = when and when.isoformat(timespec="seconds")
         return error
 
     # ---- answering
@@ -230,24 +221,39 @@ class Asking(Acting):
 
         Raises:
             ConflictError: It was answered before; says by whom and when (`kind` "answered").
-            InvalidInputError: The answer is not as the schema says, or the question has expired.
+            InvalidInputError: The answer is not as the schema says, the question has expired, or it is
+                the end of another run that is waited for.
             NotFoundError: The run has no such question.
         """
         data = self._intake.result(value, "the answer")
-        who = by or whoami()
+        whose = who(by)
         now = self._core.effects.clock.now()
         found: list[Action] = []
 
         async def edit(manifest: Manifest) -> Edit | None:
-            action = _question(manifest.actions, token)
+            action = questions.asked_by(manifest.actions, token)
             if action is None:  # an open one is always in the manifest
-                action = _question(await newest_actions(self.access.pages, manifest, limit=None), token)
+                every = await newest_actions(self.access.pages, manifest, limit=None)
+                action = questions.asked_by(every, token)
             if action is None:
                 raise NotFoundError(
                     "the run has no such question; look at its questions", run=self.id, token=token
                 )
+            question = action.question or {}
+            if question.get("child") is not None:
+                raise InvalidInputError(
+                    "the run waits for the end of another run, which no answer can take the place of",
+                    run=self.id,
+                    child=question["child"],
+                )
+            if action.ended is None:
+                check_answer(value, question.get("schema"))
+            if await questions.has_expired(self.access, action):
+                raise InvalidInputError(
+                    "the question has expired", kind="expired", run=self.id, key=action.key
+                )
             if action.ended is not None:
-                if found and action.result == data and action.by == who and action.ended == now:
+                if found and action.result == data and action.by == whose and action.ended == now:
                     return None  # our own, whose answer got lost
                 raise ConflictError(
                     "the question was answered already",
@@ -257,15 +263,9 @@ class Asking(Acting):
                     by=action.by,
                     when=action.ended.isoformat(timespec="seconds"),
                 )
-            check_answer(value, (action.question or {}).get("schema"))
-            expired = await self._expired(action)
-            if expired is not None:
-                raise InvalidInputError(
-                    "the question has expired", kind="expired", run=self.id, key=action.key
-                )
             found[:] = [action]
-            return _with_action(
-                manifest, action.key, lambda one: replace(one, ended=now, by=who, result=data)
+            return questions.with_action(
+                manifest, action.key, lambda one: replace(one, ended=now, by=whose, result=data)
             )
 
         base, _ = await self.access.amend(edit)
@@ -300,15 +300,16 @@ class Asking(Acting):
         Raises:
             WaitingError: It has not ended; the run's status is "waiting" meanwhile. With `kind`
                 "failed": it ended by ``finish(..., failed=True)``.
+            RunDeletedError: It was deleted.
         """
-        key = f"run:{run_id}"[:512]
-        question = {"prompt": f"the end of run {run_id}", "child": keys.check_run_id(run_id)}
+        key = made_of(f"run:{keys.check_run_id(run_id)}")
+        question = {"prompt": f"the end of run {run_id}", "child": run_id}
         digest = hashlib.sha256(run_id.encode("utf-8", "surrogatepass")).hexdigest()
         ask = Begin(key, digest, self._core.effects.new_id(), question)
         while True:
             action = await self._claimed().reading(lambda manifest: self._action(manifest, key))
             status = await self._status_of(run_id)
-            if status in ("done", "failed"):
+            if status in ENDED:
                 return await self._child_ended(run_id, status, action)
             if action is None:
                 await self._claimed().record(ask)
@@ -321,7 +322,7 @@ class Asking(Acting):
 
     async def _status_of(self, run_id: str) -> str | None:
         try:
-            return (await self._core.access(run_id).base()).manifest.status
+            return (await self._core.access(run_id).base(deleted=True)).manifest.status
         except RunNotFoundError:
             return None
 
@@ -329,6 +330,8 @@ class Asking(Acting):
         if action is not None and action.ended is None:
             end = End(action.key, action.attempt, self._intake.result(status, "the end of a run"))
             await self._claimed().record(end)
+        if status == "deleted":
+            raise RunDeletedError("the run that was waited for was deleted", run=run_id)
         if status == "failed":
             raise WaitingError(
                 "the run that was waited for has failed", kind="failed", run=self.id, child=run_id
@@ -343,22 +346,11 @@ class Asking(Acting):
             f"Action {key!r} of run {self.id!r} was begun at {found.begun:%Y-%m-%d %H:%M:%S} UTC, "
             "and no result was recorded. Did it happen?"
         )
-        ask = self._question(prompt, f"{key}?{found.tries}"[:512], bool, None)
+        ask = self._question(prompt, made_of(f"{key}?{found.tries}"), bool, None)
         answer = await self._asked(ask, None)
         if isinstance(answer, WaitingError):
             raise answer
         return Happened() if answer.value else None
-
-
-def _with_action(manifest: Manifest, key: str, change: Callable[[Action], Action]) -> Edit | None:
-    actions = tuple(change(one) if one.key == key else one for one in manifest.actions)
-    if actions == manifest.actions:
-        return None
-    return Edit(replace(manifest, actions=actions, status=status_of(manifest.status, actions)))
-
-
-def _question(actions: Iterable[Action], token: str) -> Action | None:
-    return next((one for one in actions if one.attempt == token and one.question is not None), None)
 
 
 def _question_of(run: str, action: Action) -> Question:
@@ -375,13 +367,3 @@ def _question_of(run: str, action: Action) -> Question:
         asked=asked,
         expires=None if seconds is None else asked + timedelta(seconds=seconds),
     )
-
-
-async def store_time(access: Access) -> datetime:
-    """Return what time it is by the store's own clock: three requests."""
-    key = f"{keys.PROBES}{access.effects.new_id()}"
-    await access.storage.put(key, b"now")
-    page = await access.storage.list(key)
-    with suppress(PermissionDeniedError):  # a writer's role may not delete; a few bytes harm nobody
-        await access.storage.delete([key])
-    return page.rows[0].modified

@@ -15,10 +15,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from cloudckpt.access import Edit
-from cloudckpt.asking import store_time
+from cloudckpt.asking import ENDED
 from cloudckpt.core import Core
 from cloudckpt.effects import gather
-from cloudckpt.entries import time_in
 from cloudckpt.errors import (
     ConflictError,
     DataError,
@@ -33,6 +32,7 @@ from cloudckpt.ledger import status_of
 from cloudckpt.load import list_runs
 from cloudckpt.model import Action, CheckpointInfo, Lease, Manifest, RunInfo
 from cloudckpt.pointer import Base, read_base
+from cloudckpt.questions import due, store_time
 from cloudckpt.twins import awaited, waits
 from cloudckpt.working import Work
 
@@ -111,11 +111,9 @@ class Rounds:
         question = asked.question or {}
         if "child" in question:
             base = await read_base(self._core.storage, question["child"])
-            return base is not None and base.manifest.status in ("done", "failed")
-        if question.get("expires") is None or "asked" not in question:
-            return False
-        due = time_in(question["asked"]) + timedelta(seconds=question["expires"])
-        return await self._now(run) >= due
+            return base is not None and base.manifest.status in ENDED
+        when = due(question)
+        return when is not None and await self._now(run) >= when
 
     async def _now(self, run: str) -> datetime:
         """Return the store's time, which is asked for once in a process."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from cloudckpt.errors import InvalidInputError
 from cloudckpt.history import Which
-from cloudckpt.labels import check_metadata, check_tags
+from cloudckpt.labels import check_metadata, check_tags, check_words
 from cloudckpt.late import Late
 from cloudckpt.looking import Looking
 from cloudckpt.model import CheckpointInfo, Hold, Manifest, Origin, describe
@@ -128,7 +128,7 @@ class Curated(Looking):
         """
         if not isinstance(why, str) or not why.strip():
             raise InvalidInputError("say why it is held: those who find the hold will ask", got=why)
-        hold = Hold(by or whoami(), why, self._core.effects.clock.now())
+        hold = Hold(who(by), check_words(why, "why"), self._core.effects.clock.now())
         await self._set_hold(hold, Which(seq=seq, tag=tag), whole=whole)
 
     hold = waits(_hold)
@@ -302,6 +302,15 @@ class Curated(Looking):
 
     repair = waits(_repair)
     arepair = awaited(_repair)
+
+
+def who(by: str | None) -> str:
+    """Return who says something, as a caller names them, or by default this user.
+
+    Raises:
+        InvalidInputError: It is no str.
+    """
+    return whoami() if by is None or by == "" else check_words(by, "by")
 
 
 def whoami() -> str:

@@ -87,6 +87,12 @@ class Holding:
             self._shown = None
             raise
 
+    async def reread(self) -> Base:
+        """Read the manifest for what others have said in it, such as an answer; a conflict stays one."""
+        async with self._lock:
+            with self._asking():
+                return await self._known()
+
     async def renew(self, *, after: float = 0.0) -> None:
         """Renew the lease, unless something was written in the last `after` seconds.
 
@@ -145,8 +151,7 @@ class Holding:
             if base.manifest.epoch != self._epoch or (self._base and self._base.token == base.token):
                 return
             self._folding.forget()
-            self._base = None
-            with suppress(DataError, StorageError):  # then the next commit reads it
+            with suppress(DataError, StorageError), self._asking():  # then the next commit reads it
                 self._base = await self._pointer.read_existing()
 
     async def reading(self, read: Callable[[Manifest], Awaitable[T]]) -> T:
@@ -178,6 +183,9 @@ class Holding:
     async def _commit(
         self, make: Callable[[Manifest], Awaitable[M]], commit: str, expect: int | None = None
     ) -> M:
+        raise NotImplementedError
+
+    async def _known(self) -> Base:
         raise NotImplementedError
 
     def _check(self, base: Base) -> None:

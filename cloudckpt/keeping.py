@@ -12,9 +12,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from cloudckpt.core import Core
-from cloudckpt.curated import whoami
+from cloudckpt.curated import who
 from cloudckpt.errors import CheckpointNotFoundError, InvalidInputError, StaleStateError
 from cloudckpt.history import Which
+from cloudckpt.labels import check_words
 from cloudckpt.late import Late
 from cloudckpt.load import load
 from cloudckpt.model import CheckpointInfo, Origin, RunInfo, describe
@@ -69,7 +70,8 @@ class Keeping:
             RunNotFoundError: There is nothing of such a run.
         """
         access = self._core.access(run_id)
-        _, removed = await collect.delete_run(access, by=by or whoami(), why=why, dry_run=dry_run)
+        why = check_words(why, "why")
+        _, removed = await collect.delete_run(access, by=who(by), why=why, dry_run=dry_run)
         return removed
 
     delete = waits(_delete)
@@ -99,7 +101,7 @@ class Keeping:
         if not isinstance(why, str) or not why.strip():
             raise InvalidInputError("say why it is erased: the receipt tells those who ask", got=why)
         access = self._core.access(run_id)
-        return await forgetting.forget(access, by=by or whoami(), why=why, dry_run=dry_run)
+        return await forgetting.forget(access, by=who(by), why=check_words(why, "why"), dry_run=dry_run)
 
     forget = waits(_forget)
     aforget = awaited(_forget)

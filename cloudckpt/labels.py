@@ -77,6 +77,17 @@ def _checked(value: Any, path: str, levels: int) -> Any:
     )
 
 
+def check_words(text: str, name: str) -> str:
+    """Return what a person says, or is called, if it comes back from JSON as it is.
+
+    Raises:
+        InvalidInputError: It is no str, such as a number of a user: make it one.
+    """
+    if not isinstance(text, str):
+        raise InvalidInputError(f"{name} must be a str", got=text)
+    return check_text(text, name)
+
+
 def check_tags(tags: Iterable[str]) -> tuple[str, ...]:
     """Return the tags, each once.
 

@@ -115,7 +115,7 @@ def noted(manifest: Manifest, notes: Iterable[Note], *, now: datetime) -> Manife
             actions[note.key] = Action(
                 number, note.key, note.arguments, note.attempt, 1, manifest.epoch, now, question=note.question
             )
-        else:
+        elif old.question is None:  # a question that was asked keeps its token
             actions[note.key] = replace(
                 old, attempt=note.attempt, tries=old.tries + 1, epoch=manifest.epoch, begun=now
             )

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from cloudckpt import acting, asking, making
+from cloudckpt import acting, asking, making, questions
 from cloudckpt.commit import RunWriter
 from cloudckpt.errors import WaitingError
 from cloudckpt.ledger import Begin
@@ -136,7 +136,7 @@ def test_expiry_by_ones_own_clock(monkeypatch: Patch) -> None:
     async def own(access: Any) -> Any:
         return access.effects.clock.now()
 
-    monkeypatch.setattr(asking, "store_time", own)
+    monkeypatch.setattr(questions, "store_time", own)
     assert is_caught_by(mixed_clocks, monkeypatch)
 
 

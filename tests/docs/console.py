@@ -66,8 +66,6 @@ class World:
         patch.setattr("cloudckpt.runner._new_id", lambda: f"{next(ids):016x}")
         patch.setattr("cloudckpt.clock.SystemClock.now", lambda _: clock.now())
         patch.setattr("cloudckpt.curated.whoami", lambda: "ann@desk")
-        patch.setattr("cloudckpt.keeping.whoami", lambda: "ann@desk")
-        patch.setattr("cloudckpt.asking.whoami", lambda: "ann@desk")
         patch.setattr(socket, "gethostname", lambda: "worker-7")
         patch.setattr(os, "getpid", lambda: 4242)
         patch.setattr(memory, "datetime", _Stopped)

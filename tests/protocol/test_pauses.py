@@ -144,7 +144,7 @@ def test_a_question_expires_by_the_stores_clock(shop: Shop, monkeypatch: pytest.
     async def tomorrow(_: object) -> Any:
         return late + timedelta(days=1)
 
-    monkeypatch.setattr("cloudckpt.asking.store_time", tomorrow)
+    monkeypatch.setattr("cloudckpt.questions.store_time", tomorrow)
     with shop.run() as run, pytest.raises(WaitingError, match="expired") as caught:
         run.wait("Ship it?", expires=timedelta(hours=1))
     assert caught.value.kind == "expired"
