@@ -30,6 +30,7 @@ from cloudckpt.errors import (
     WaitingError,
 )
 from cloudckpt.labels import check_metadata
+from cloudckpt.leases import seconds as check_seconds
 from cloudckpt.ledger import Begin, End, newest_actions
 from cloudckpt.load import load
 from cloudckpt.model import Action, Manifest
@@ -100,7 +101,7 @@ class Asking(Acting):
             WaitingError: There is no answer yet; has the token. With `kind` "expired": it expired.
             InvalidInputError: An argument is not usable.
         """
-        ask = self._question(prompt, key, schema, expires)
+        ask, poll = self._question(prompt, key, schema, expires), check_seconds("poll", poll)
         draft = None if state is None else self._draft_of(state)
         while True:
             found = self._core.call(self._asked(ask, draft))
@@ -122,7 +123,7 @@ class Asking(Acting):
         poll: float | None = None,
     ) -> Any:
         """`wait`, awaited."""
-        ask = self._question(prompt, key, schema, expires)
+        ask, poll = self._question(prompt, key, schema, expires), check_seconds("poll", poll)
         draft = None if state is None else self._draft_of(state)
         while True:
             found = await self._core.acall(self._asked(ask, draft))
@@ -302,6 +303,7 @@ class Asking(Acting):
                 "failed": it ended by ``finish(..., failed=True)``.
             RunDeletedError: It was deleted.
         """
+        poll = check_seconds("poll", poll)
         key = made_of(f"run:{keys.check_run_id(run_id)}")
         question = {"prompt": f"the end of run {run_id}", "child": run_id}
         digest = hashlib.sha256(run_id.encode("utf-8", "surrogatepass")).hexdigest()

@@ -114,13 +114,14 @@ class Run(Working, Saving, Curated, Asking):
             if self._closed:
                 raise ClosedError("the run was closed; take a new one from store.run()", run=self.id)
             if self._writer is None:
-                self._writer = self._core.writer(
+                writer = self._core.writer(
                     self.id,
                     rules=self._rules,
                     terms=self._work.terms,
                     saved=None if self._meter is None else self._meter.saved,
                 )
-                self._keep(self._writer)
+                self._keep(writer)
+                self._writer = writer
             return self._writer
 
     # ---- loading

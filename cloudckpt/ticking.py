@@ -14,6 +14,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+AGAIN_SECONDS = 1.0
+"""A call for which there was no thread is made so much later."""
+
 
 @dataclass(order=True, slots=True)
 class Due:
@@ -43,8 +46,9 @@ class Ticker:
         with self._changed:
             heapq.heappush(self._due, due)
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="cloudckpt-ticker", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name="cloudckpt-ticker", daemon=True)
+                thread.start()
+                self._thread = thread  # only now: it may be that no more threads can be started
             self._changed.notify()
         return due
 
@@ -62,10 +66,14 @@ class Ticker:
             while self._due:
                 wait = self._due[0].when - time.monotonic()
                 if wait > 0:
-                    changed.wait(wait)
+                    changed.wait(min(wait, threading.TIMEOUT_MAX))
                     continue
-                call = heapq.heappop(self._due).call
-                threading.Thread(target=call, name="cloudckpt-tick", daemon=True).start()
+                due = heapq.heappop(self._due)
+                try:
+                    threading.Thread(target=due.call, name="cloudckpt-tick", daemon=True).start()
+                except RuntimeError:  # no more threads can be started for now; a heart must go on beating
+                    due.when = time.monotonic() + AGAIN_SECONDS
+                    heapq.heappush(self._due, due)
             self._thread = None
 
 
