@@ -334,7 +334,7 @@ class Acting:
         await self._claimed().record(Begin(call.key, call.digest, call.attempt))
 
     async def _ended(self, call: _Call, value: Any) -> None:
-        data = self._intake.result(value, f"the result of {call.key!r}")
+        data = self._intake.result(value, f"the result of {call.key!r}, which was done,")
         await self._claimed().record(End(call.key, call.attempt, data))
         call.known = True
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-from typing import Any, TypeVar, get_type_hints
+from collections.abc import Awaitable, Coroutine
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from cloudckpt import keys
 from cloudckpt.errors import InvalidInputError
@@ -55,6 +56,8 @@ def type_of(fn: Any) -> Any:
         hint = get_type_hints(fn).get("return")
     except (NameError, TypeError, AttributeError):  # a hint that can't be looked up is as good as none
         return None
+    if get_origin(hint) in (Awaitable, Coroutine):  # its call is awaited
+        hint = get_args(hint)[-1]
     return None if hint in (Any, type(None)) or isinstance(hint, TypeVar) else hint
 
 

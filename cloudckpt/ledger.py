@@ -16,7 +16,7 @@ from typing import Any
 
 from cloudckpt.effects import Effects, gather
 from cloudckpt.entries import action_out
-from cloudckpt.model import Action, Extent, Manifest, Page
+from cloudckpt.model import Action, Extent, Manifest
 from cloudckpt.pages import READS_AT_ONCE, Pages, ledger_pages
 from cloudckpt.sealed import canonical
 
@@ -231,12 +231,9 @@ class Past:
         return self._actions.get(key)
 
     async def _read_all(self, manifest: Manifest) -> None:
-        if all(page.name in self._read for page in manifest.ledger):
-            return
-        leaves, branches = await ledger_pages(self._pages, manifest)
-        unread: list[Page] = [page for page in leaves if page.name not in self._read]
-        for start in range(0, len(unread), READS_AT_ONCE):
-            some = unread[start : start + READS_AT_ONCE]
+        leaves, branches = await ledger_pages(self._pages, manifest, known=self._read)
+        for start in range(0, len(leaves), READS_AT_ONCE):
+            some = leaves[start : start + READS_AT_ONCE]
             reads = [partial(self._pages.actions, page) for page in some]
             for actions in await gather(self._effects, reads, width=READS_AT_ONCE):
                 self._actions.update((action.key, action) for action in actions)

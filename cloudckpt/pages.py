@@ -10,7 +10,7 @@ newest to the oldest and skips what nobody asked for. It does not commit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from functools import partial
 from itertools import takewhile
 from typing import NamedTuple
@@ -323,13 +323,23 @@ async def every_key(pages: Pages, manifest: Manifest) -> dict[str, int]:
     return found | {x.key: x.length for action in manifest.actions for x in action.extents}
 
 
-async def ledger_pages(pages: Pages, manifest: Manifest) -> tuple[list[Page], list[Page]]:
-    """Return the leaves of a run's ledger, newest first, and its branches. Reads the branches only."""
+async def ledger_pages(
+    pages: Pages, manifest: Manifest, *, known: Container[str] = ()
+) -> tuple[list[Page], list[Page]]:
+    """Return the leaves of a run's ledger, newest first, and its branches. Reads the branches only.
+
+    Args:
+        pages: Of the run.
+        manifest: The run's.
+        known: Names of pages to leave out, with all that is below them.
+    """
     leaves: list[Page] = []
     branches: list[Page] = []
     left = list(reversed(manifest.ledger))
     while left:
         page = left.pop()
+        if page.name in known:
+            continue
         if page.level == 0:
             leaves.append(page)
             continue

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
+from collections.abc import Awaitable
 from typing import Any
 
 import pytest
 
+from cloudckpt import keys, ledger
 from cloudckpt.acting import Happened, InFlight
 from cloudckpt.errors import (
     FencedError,
@@ -15,6 +18,7 @@ from cloudckpt.errors import (
     PermissionDeniedError,
 )
 from cloudckpt.store import Store
+from cloudckpt.testing.driver import by_hand
 from tests.protocol import charging
 from tests.protocol.charging import RUN, Shop
 from tests.protocol.scripted import ScriptedStorage, failing, meanwhile, unanswered
@@ -92,3 +96,33 @@ def half_done(shop: Shop) -> None:
 
     with shop.run() as run, pytest.raises(ConnectionError):
         run.once("pay-7", half, 7)
+
+
+def test_no_page_of_a_long_ledger_is_read_twice_by_a_process(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The branches were read again, all of them, with every page that was new: ever more for one action."""
+    monkeypatch.setattr(ledger, "WINDOW_BYTES", 1200)
+    monkeypatch.setattr(ledger, "WINDOW_LEFT", 300)
+    storage = ScriptedStorage()
+    with shop.open(storage).run(RUN) as run:
+        for n in range(300):
+            run.once(f"k{n}", lambda: None)
+    read = Counter(key for op, key in storage.calls if op == "read" and key.startswith(keys.OBJECTS))
+    assert max(page.level for page in by_hand(run.access.base()).manifest.ledger) == 1
+    assert len(read) > 60
+    assert set(read.values()) == {1}
+
+
+def test_a_result_comes_back_as_what_the_call_gives_when_it_is_awaited(shop: Shop) -> None:
+    """A plain function that returns an awaitable says so, and its result was refused after a resume."""
+
+    async def later() -> tuple[int, str]:
+        return 5, "five"
+
+    def tool() -> Awaitable[tuple[int, str]]:
+        return later()
+
+    for _ in range(2):
+        with shop.run() as run:
+            assert asyncio.run(run.aonce("k", tool)) == (5, "five")
