@@ -47,6 +47,34 @@ STRANGE: Answer = (
 )
 """A 404 that lacks what the store says with it: nothing is known to be missing."""
 
+UNSENDABLE: Answer = (
+    PermissionDeniedError,
+    "credentials",
+    "a credential has a line break, or what else no request can carry; correct it where it comes from",
+)
+
+_SECRET = re.compile(
+    r"(?<=//)[^/@\s'\"]+(?=@)"
+    r"|(?<=[?&;\s])((sig|\w*token|accountkey|x-amz-signature|x-amz-credential)=)[^&;\s'\")]+",
+    re.IGNORECASE,
+)
+
+
+def shown(text: str) -> str:
+    """Return a library's words without the secrets that URLs and connection strings have in them."""
+    return _SECRET.sub(lambda found: f"{found[1] or ''}***", text)
+
+
+def cause_of(error: BaseException) -> BaseException | None:
+    """Return what to name as the cause: None when it, or a cause of its own, shows a secret."""
+    one: BaseException | None = error
+    while one is not None:
+        if _SECRET.search(str(one)):
+            return None
+        one = one.__cause__ or one.__context__
+    return error
+
+
 # As Azure words it of a signature and of a token, and Google of a token.
 _SAYS_EXPIRED = re.compile(
     r"not valid in the specified time frame|signed expiry time|(token|credentials?) (is|has|have) expired",

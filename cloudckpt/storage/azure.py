@@ -1,13 +1,12 @@
 """`az://container/prefix` through adlfs.
 
-Owns: which request of Azure's Blob service each method of the contract is, and
-what each answer means. Invariant: one method is one request (a listing: one per
-page, a delete: one per key), and Azure's library repeats none; above `UPLOAD_BYTES`
-and `READ_BYTES` it cuts a value into parts, whose whole appears, or is read,
-under one condition. adlfs turns `storage_options` into a client, so they work as
-they do for it; its own methods know no condition but "create". aiohttp below
-sends a PUT again, once, when its connection breaks, so a write may be refused by
-its own success.
+Owns: which request of Azure's Blob service each method of the contract is.
+Invariant: one method is one request (a listing: one per page, a delete: one per
+key), and Azure's library repeats none; above `UPLOAD_BYTES` and `READ_BYTES` it
+cuts a value into parts, whose whole appears, or is read, under one condition.
+adlfs turns `storage_options` into a client, so they work as they do for it; its
+own methods know no condition but "create". aiohttp below sends a PUT again, once,
+when its connection breaks, so a write may be refused by its own success.
 
 A token is an ETag. An existing blob answers 409 to a create: here that is the
 lost race, and not "try again" as on S3.
@@ -18,37 +17,31 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, NoReturn
+from typing import Any
 
 from cloudckpt.errors import (
     AmbiguousError,
-    ArchivedError,
     CloudckptError,
-    PermissionDeniedError,
     PreconditionFailedError,
     StorageError,
-    ThrottledError,
     UnsupportedStoreError,
 )
 from cloudckpt.storage import idle
 from cloudckpt.storage.answers import (
-    INTACT,
     RANGE_TRIES,
-    STRANGE,
-    UNANSWERED,
-    UNREACHABLE,
     AbsentError,
-    Answer,
     OutOfRangeError,
     UnchangedError,
     no_range,
-    or_expired,
+    shown,
 )
+from cloudckpt.storage.azure_answers import no_credentials, raise_told
 from cloudckpt.storage.azure_beside import AzureBeside, check_tier, placed
 from cloudckpt.storage.contract import Data, Listed, Page, Stored, Token
 from cloudckpt.storage.pieces import in_pieces
 from cloudckpt.storage.placing import NOWHERE, Placing, effective, lock_told
 from cloudckpt.storage.retry import PATIENCE
+from cloudckpt.storage.words import AZURES_LOGIN, check_words
 
 PAGE_ROWS = 1000
 DELETES_AT_ONCE = 16
@@ -91,6 +84,7 @@ class AzureStorage(AzureBeside):
         self._name = container
         self._prefix = f"{prefix}/" if prefix else ""
         self._options = dict(storage_options or {})
+        check_words(self._options, adlfs.AzureBlobFileSystem, "adlfs", AZURES_LOGIN)
         check_tier(placing)
         self._placing = placing
         self._adlfs = adlfs
@@ -236,7 +230,7 @@ class AzureStorage(AzureBeside):
         except CloudckptError:
             raise
         except Exception as error:  # noqa: BLE001 - Azure's and aiohttp's errors share no base class
-            _raise(error, key)
+            raise_told(error, key)
 
 
 def _connect(adlfs: Any, options: Mapping[str, Any], loop: asyncio.AbstractEventLoop) -> tuple[Any, Any]:
@@ -252,7 +246,7 @@ def _connect(adlfs: Any, options: Mapping[str, Any], loop: asyncio.AbstractEvent
     class FileSystem(adlfs.AzureBlobFileSystem):  # type: ignore[misc]
         def do_connect(self) -> None:
             if self.connection_string is None and self.account_name is None:
-                raise _no_credentials("the options name no account")
+                raise no_credentials("the options name no account")
             super().do_connect()
             raise Connected(self.service_client, self.credential)
 
@@ -265,7 +259,7 @@ def _connect(adlfs: Any, options: Mapping[str, Any], loop: asyncio.AbstractEvent
         return service, credential if hasattr(credential, "close") else None
     except (ValueError, TypeError, LookupError) as error:
         raise StorageError(
-            "the store's options are not usable", kind="bad-options", why=str(error)
+            "the store's options are not usable", kind="bad-options", why=shown(str(error))
         ) from error
     raise UnsupportedStoreError(f"this adlfs can't be used; {INSTALL} -U", adlfs=adlfs.__version__)
 
@@ -280,109 +274,7 @@ def _is_folder(blob: Any) -> bool:
     return (blob.metadata or {}).get("hdi_isfolder") == "true"
 
 
-# ---- what an answer means
-
-
 def _token(etag: str | None, key: str) -> Token:
     if not etag:  # what stands between the store and us made this answer
         raise AmbiguousError("the answer names no ETag", key=key)
     return str(etag)
-
-
-_FAILED: Answer = (PreconditionFailedError, None, "the condition of the write did not hold")
-_ABSENT: Answer = (AbsentError, None, "the blob does not exist")
-_UNCHANGED: Answer = (UnchangedError, None, "the blob is still this version")
-_BEHIND: Answer = (OutOfRangeError, None, "the range begins behind the end")
-_SLOWER: Answer = (ThrottledError, None, "the store asks to slow down")
-_AGAIN: Answer = (AmbiguousError, None, "the store could not answer now")
-_COLD: Answer = (ArchivedError, None, "the blob is in the archive tier; rehydrate it first")
-_NO_CONTAINER: Answer = (
-    StorageError,
-    "no-such-bucket",
-    "the container does not exist; create it or correct the URL",
-)
-_UNKNOWN: Answer = (
-    PermissionDeniedError,
-    "credentials",
-    f"the store does not accept the credentials; check the key or SAS token, its expiry, the clock: {INTACT}",
-)
-_DENIED: Answer = (
-    PermissionDeniedError,
-    "denied",
-    "the store denies the request; grant the role Storage Blob Data Contributor, or allow this network",
-)
-_KEPT: Answer = (
-    PermissionDeniedError,
-    "retained",
-    "an immutability policy or a legal hold forbids it; keep pointers out of it, or wait",
-)
-_ANONYMOUS = "the store takes no anonymous requests"
-
-ANSWERS: dict[str, Answer] = {
-    # by Azure's error code ("Blob Service error codes" in its REST reference), then by HTTP status
-    "BlobAlreadyExists": _FAILED,
-    "ConditionNotMet": _FAILED,
-    "412": _FAILED,
-    "LeaseIdMissing": (
-        StorageError,
-        "leased",
-        "somebody holds an Azure lease on the blob; break it, cloudckpt needs none",
-    ),
-    "ContainerNotFound": _NO_CONTAINER,
-    "ContainerBeingDeleted": _NO_CONTAINER,
-    "304": _UNCHANGED,
-    "404": _ABSENT,
-    "InvalidRange": _BEHIND,
-    "416": _BEHIND,
-    "BlobArchived": _COLD,
-    "BlobBeingRehydrated": _COLD,
-    "BlobImmutableDueToPolicy": _KEPT,
-    "ServerBusy": _SLOWER,
-    "429": _SLOWER,
-    "408": _AGAIN,
-    "499": _AGAIN,
-    "NoAuthenticationInformation": (PermissionDeniedError, "no-credentials", _ANONYMOUS),
-    "PublicAccessNotPermitted": (PermissionDeniedError, "no-credentials", _ANONYMOUS),
-    "AuthenticationFailed": _UNKNOWN,
-    "401": _UNKNOWN,
-    "403": _DENIED,
-    "501": (UnsupportedStoreError, "not-implemented", "the store does not implement the request"),
-}
-
-
-def _no_credentials(why: str) -> PermissionDeniedError:
-    return PermissionDeniedError(
-        "no usable credentials; pass account_name and account_key, sas_token or connection_string in "
-        "storage_options, set AZURE_STORAGE_CONNECTION_STRING, or log in with `az login`",
-        kind="no-credentials",
-        why=why,
-    )
-
-
-def _raise(error: Exception, key: str) -> NoReturn:
-    """Raise the contract's exception for what Azure's library or aiohttp raised."""
-    from aiohttp import ClientConnectorError, ConnectionTimeoutError, ServerTimeoutError
-    from azure.core import exceptions as azure
-
-    status = getattr(error, "status_code", None)
-    if isinstance(error, azure.HttpResponseError) and status is not None:
-        code = getattr(error, "error_code", None) or ""
-        code = "" if status == 304 else str(getattr(code, "value", code))  # its code is that of a lost race
-        known = ANSWERS.get(code) or ANSWERS.get(str(status))
-        if status == 404 and not code:  # Azure names its code in a header too, to a HEAD as well
-            known = STRANGE
-        if known is None and not 400 <= status < 500:
-            known = _AGAIN
-        known = known or (StorageError, "refused", "the store refused the request")
-        kind, word, message = or_expired(known, str(error))
-        raise kind(message, kind=word, key=key or None, code=code or None, status=status) from error
-    if isinstance(error, azure.ClientAuthenticationError):  # before anything was sent
-        raise _no_credentials(type(error).__name__) from error
-    if isinstance(error.__cause__, ClientConnectorError | ConnectionTimeoutError):
-        kind, word, message = UNREACHABLE
-        raise kind(message, kind=word, key=key or None) from error
-    if isinstance(error.__cause__, ServerTimeoutError):
-        kind, word, message = UNANSWERED
-        raise kind(message, kind=word, key=key or None) from error
-    # Also what Azure's library calls a failed request: it may have been sent, and be done.
-    raise AmbiguousError("the request got no usable answer", key=key, why=type(error).__name__) from error

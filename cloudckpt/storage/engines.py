@@ -122,6 +122,11 @@ def _bucket(scheme: str, rest: str, engine: str | None, how: Mapping[str, Any]) 
     bucket, _, prefix = rest.partition("/")
     if not bucket and scheme != "file":
         raise InvalidInputError(f"the URL has no bucket; write {scheme}://BUCKET/PREFIX")
+    if "@" in bucket:  # it is not shown: there may be a secret in it
+        raise InvalidInputError(
+            f"a bucket has no '@' in its name; write {scheme}://BUCKET/PREFIX, and pass the account and the "
+            "credentials in storage_options"
+        )
     make = known[name]
     return lambda: make(bucket, prefix.strip("/"), **how)
 

@@ -43,6 +43,7 @@ from cloudckpt.storage.gcs_beside import GCSBeside, placed
 from cloudckpt.storage.pieces import in_pieces
 from cloudckpt.storage.placing import NOWHERE, Placing, effective, lock_told
 from cloudckpt.storage.retry import PATIENCE
+from cloudckpt.storage.words import check_words
 
 PAGE_ROWS = 1000
 NOT_PLACED: Mapping[str, Any] = {}
@@ -91,6 +92,7 @@ class GCSStorage(GCSBeside):
         self.url = f"gs://{bucket}/{prefix}".rstrip("/")
         self._objects = f"b/{quote(bucket, safe='')}/o"
         self._prefix = f"{prefix}/" if prefix else ""
+        check_words(storage_options or {}, GCSFileSystem, "gcsfs")
         self._options = _with_defaults(dict(storage_options or {}), patience)
         self._placing = placing
         self._make = GCSFileSystem

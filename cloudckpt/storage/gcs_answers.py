@@ -26,7 +26,9 @@ from cloudckpt.storage.answers import (
     UNANSWERED,
     UNREACHABLE,
     Answer,
+    cause_of,
     or_expired,
+    shown,
 )
 
 
@@ -159,7 +161,7 @@ def raise_told(error: Exception, key: str) -> NoReturn:
 
     def say(answer: Answer) -> NoReturn:
         kind, word, message = answer
-        raise kind(message, kind=word, key=key or None) from error
+        raise kind(message, kind=word, key=key or None) from cause_of(error)
 
     if passing or is_one(auth.TransportError, RequestException):  # only logins go by these
         say(NOT_RENEWED_NOW)
@@ -171,8 +173,8 @@ def raise_told(error: Exception, key: str) -> NoReturn:
         raise no_credentials() from error
     if is_one(auth.GoogleAuthError):
         say(NOT_RENEWED)
-    if is_one(aiohttp.InvalidURL, UnusableError):
+    if is_one(aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError, UnusableError):
         raise StorageError(
-            "the store's options are not usable", kind="bad-options", why=str(chain[-1])
+            "the store's options are not usable", kind="bad-options", why=shown(str(chain[-1]))
         ) from error
     raise AmbiguousError("the request got no usable answer", key=key, why=type(error).__name__) from error

@@ -23,11 +23,13 @@ from cloudckpt.storage.answers import (
     STRANGE,
     UNANSWERED,
     UNREACHABLE,
+    UNSENDABLE,
     AbsentError,
     Answer,
     OutOfRangeError,
     UnchangedError,
     or_expired,
+    shown,
 )
 from cloudckpt.storage.s3_answers import (
     AGAIN,
@@ -80,8 +82,11 @@ def raise_told(error: BaseException, scheme: str, key: str, *, logged_in: bool) 
         raise UnchangedError("the value is still this version", key=key or None) from error
     if isinstance(error, ValueError | TypeError):
         raise StorageError(
-            "the store's options are not usable", kind="bad-options", why=str(error)
+            "the store's options are not usable", kind="bad-options", why=shown(text)
         ) from error
+    if "InvalidHeaderValue" in text:
+        denied, why, message = UNSENDABLE
+        raise denied(message, kind=why) from error
     if _LOGIN.search(text):
         _raise_login(error, scheme, key, logged_in=logged_in)
     status, code = _STATUS.search(text), _CODE.search(text)
@@ -91,7 +96,7 @@ def raise_told(error: BaseException, scheme: str, key: str, *, logged_in: bool) 
             kind, word, message = STRANGE
             raise kind(message, kind=word, key=key or None, status=number) from error
         if said.isdigit():  # as Azure answers to several deletions at once
-            said, number = "", int(said)
+            said, number = ("LeaseIdMissing" if said == "412" else ""), int(said)  # there is no condition
         _raise_answer(scheme, said, number, key, error)
     for words, where, (kind, word, message) in (
         (_BARE_REDIRECT, text, REGION),
@@ -114,7 +119,7 @@ def raise_made(error: Exception) -> NoReturn:
         raise UnsupportedStoreError(
             f"this obstore is older than what is needed here; {INSTALL} -U", why=why
         ) from error
-    raise StorageError("the store's options are not usable", kind="bad-options", why=why) from error
+    raise StorageError("the store's options are not usable", kind="bad-options", why=shown(why)) from error
 
 
 def _raise_login(error: BaseException, scheme: str, key: str, *, logged_in: bool) -> NoReturn:
@@ -136,9 +141,9 @@ def _raise_answer(scheme: str, code: str, status: int, key: str, error: BaseExce
 
 
 def _azures(code: str, status: int) -> Answer | None:
-    from cloudckpt.storage import azure
+    from cloudckpt.storage import azure_answers
 
-    return azure.ANSWERS.get(code) or azure.ANSWERS.get(str(status))
+    return azure_answers.ANSWERS.get(code) or azure_answers.ANSWERS.get(str(status))
 
 
 def _googles(code: str, status: int) -> Answer | None:

@@ -17,6 +17,7 @@ from typing import Any
 
 from cloudckpt.errors import InvalidInputError
 from cloudckpt.storage import idle
+from cloudckpt.storage.answers import shown
 
 _NO_BOUND = timedelta(days=7)
 _ENDPOINT = re.compile(r"https?://([^/?#@]*@)?[^/?#@:\s]", re.IGNORECASE)
@@ -288,6 +289,11 @@ def _az(container: str, words: _Words) -> Recipe:
         if all(given.values()):
             made |= {"credential_type": kind, **given}  # so that the environment's is not tried first
             break
+    partly = [name for name, value in credentials["client_secret"].items() if value]
+    if partly and "credential_type" not in made:  # else obstore would log in as somebody else
+        raise InvalidInputError(
+            "a service principal needs all of tenant_id, client_id and client_secret", got=partly
+        )
     if words.take("anon") and "credential_type" not in made:
         made["skip_signature"] = True
     if "sas_key" in made:
@@ -304,6 +310,8 @@ def _connection(text: str | None) -> dict[str, Any]:
         return {"use_emulator": True}
     account = said.get("AccountName")
     endpoint = said.get("BlobEndpoint")
+    if not endpoint and not account:
+        raise InvalidInputError("a connection_string needs an AccountName or a BlobEndpoint")
     if not endpoint:
         suffix = said.get("EndpointSuffix", "core.windows.net")
         endpoint = f"{said.get('DefaultEndpointsProtocol', 'https')}://{account}.blob.{suffix}"
@@ -323,7 +331,7 @@ def _connection(text: str | None) -> dict[str, Any]:
 def _url(name: str, url: Any) -> str:
     if isinstance(url, str) and _ENDPOINT.match(url):
         return url.rstrip("/")
-    raise InvalidInputError("an endpoint is http://HOST or https://HOST", option=name, got=url)
+    raise InvalidInputError("an endpoint is http://HOST or https://HOST", option=name, got=shown(str(url)))
 
 
 def _http(connect: Any, answer: Any, verify: Any = None) -> dict[str, Any]:

@@ -91,7 +91,7 @@ class S3Storage(S3Requests):
             await self._fs.set_session()
             client = await self._fs.get_s3(self._bucket)
             if id(client) not in self._clients:
-                make_fit(client, self._config, INSTALL)
+                make_fit(client, self._config, self.options.get("s3_additional_kwargs") or {}, INSTALL)
                 self._clients[id(client)] = client
         return self._fs
 

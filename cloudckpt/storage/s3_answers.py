@@ -7,6 +7,7 @@ every library. It imports no library before there is an error to look at.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import NoReturn
 
@@ -27,10 +28,13 @@ from cloudckpt.storage.answers import (
     STRANGE,
     UNANSWERED,
     UNREACHABLE,
+    UNSENDABLE,
     AbsentError,
     Answer,
     OutOfRangeError,
     UnchangedError,
+    cause_of,
+    shown,
 )
 
 FAILED: Answer = (PreconditionFailedError, None, "the condition of the write did not hold")
@@ -129,6 +133,9 @@ _ANSWERS: dict[str, Answer] = {
     "501": _NO_CONDITIONS,
 }
 
+_NO_HEADER = re.compile(r"invalid header value|detected in headers", re.IGNORECASE)
+"""How urllib3's and aiohttp's libraries word it of a header that can't be sent."""
+
 _LOGINS = {
     "AssumeRole",
     "AssumeRoleWithSAML",
@@ -218,8 +225,12 @@ def raise_told(error: Exception, key: str, *, logged_in: bool = False) -> NoRetu
             f"again: {INTACT}",
             kind="credentials",
         ) from cause
+    if isinstance(cause, aws.HTTPClientError) and _NO_HEADER.search(str(cause)):
+        told, kind, message = UNSENDABLE
+        raise told(message, kind=kind) from None  # it shows the credential
     bad = (
         aws.ProfileNotFound,
+        aws.EndpointProviderError,
         aws.ConfigParseError,
         aws.NoRegionError,
         aws.InvalidRegionError,
@@ -229,8 +240,8 @@ def raise_told(error: Exception, key: str, *, logged_in: bool = False) -> NoRetu
     )
     if isinstance(cause, bad):
         raise StorageError(
-            "the store's options are not usable", kind="bad-options", why=str(cause)
-        ) from cause
+            "the store's options are not usable", kind="bad-options", why=shown(str(cause))
+        ) from cause_of(cause)
     if isinstance(cause, aws.EndpointConnectionError | aws.ConnectTimeoutError):
         _raise(UNREACHABLE, key, cause)
     if isinstance(cause, aws.ReadTimeoutError):

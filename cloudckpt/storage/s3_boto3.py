@@ -105,7 +105,7 @@ class Boto3Storage(S3Requests):
             before, self._used = self._used, time.monotonic()
             if self._client is None:
                 client = _connect(self._options, self._config)
-                make_fit(client, self._config, INSTALL)
+                make_fit(client, self._config, self._always, INSTALL)
                 self._client = client
             elif self._used - before >= idle.IDLE_SECONDS:
                 # All of them, since urllib3 knows no age of one. The client goes on with new ones.

@@ -29,8 +29,11 @@ from cloudckpt.storage.contract import Data, Listed, Page, Stored, Token
 from cloudckpt.storage.placing import NOWHERE, Placing, effective, lock_told
 from cloudckpt.storage.s3_answers import raise_answer, raise_told
 from cloudckpt.storage.s3_beside import GONE, S3Beside, placed
+from cloudckpt.storage.words import refuse_unknown
 
 DELETE_BATCH = 1000
+
+_OPERATIONS = ("GetObject", "HeadObject", "ListObjectsV2", "DeleteObject", "DeleteObjects")
 
 
 class S3Requests(S3Beside, ABC):
@@ -217,19 +220,25 @@ def with_defaults(config: Mapping[str, Any] | None, patience: float) -> dict[str
     }
 
 
-def make_fit(client: Any, config: Mapping[str, Any], install: str) -> None:
+def make_fit(client: Any, config: Mapping[str, Any], always: Mapping[str, Any], install: str) -> None:
     """Make a client of botocore's kind fit for our requests.
 
     Args:
         client: The client.
         config: What it was configured with.
+        always: What the caller wants in each request that knows the word.
         install: The command that brings a newer botocore.
 
     Raises:
         UnsupportedStoreError: This botocore would drop our conditions without a word.
+        InvalidInputError: No request knows one of the caller's words, such as an encryption's.
     """
-    known = client.meta.service_model.operation_model("PutObject").input_shape.members
-    if not {"IfMatch", "IfNoneMatch"} <= set(known):
+    known = {
+        operation: set(client.meta.service_model.operation_model(operation).input_shape.members)
+        for operation in ("PutObject", *(_OPERATIONS if always else ()))
+    }
+    refuse_unknown(always, set().union(*known.values()), "S3", "s3_additional_kwargs.")
+    if not {"IfMatch", "IfNoneMatch"} <= known["PutObject"]:
         import botocore
 
         raise UnsupportedStoreError(

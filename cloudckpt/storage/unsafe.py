@@ -20,8 +20,10 @@ from cloudckpt.errors import (
     CloudckptError,
     PermissionDeniedError,
     PreconditionFailedError,
+    StorageError,
     UnsupportedStoreError,
 )
+from cloudckpt.storage.answers import shown
 from cloudckpt.storage.contract import Data, Listed, Page, Stored, Token
 
 
@@ -33,16 +35,18 @@ class UnsafeStorage:
     def __init__(self, scheme: str, root: str, *, storage_options: Mapping[str, Any] | None = None) -> None:
         import fsspec
 
-        self.url = f"{scheme}://{root}".rstrip("/")
+        url = f"{scheme}://{root}".rstrip("/")
+        self.url = shown(url)
+        own = {"use_listings_cache": False, "skip_instance_cache": True}
         try:
-            self._fs: Any = fsspec.filesystem(
-                scheme, use_listings_cache=False, skip_instance_cache=True, **(storage_options or {})
-            )
+            make = fsspec.get_filesystem_class(scheme)
+            with _told(""):
+                self._fs = _made(make, {**make._get_kwargs_from_urls(url), **(storage_options or {}), **own})
         except ImportError as error:
             raise UnsupportedStoreError(
                 "fsspec needs another package for this protocol; install it", scheme=scheme, why=str(error)
             ) from error
-        self._root = str(self._fs._strip_protocol(self.url)).rstrip("/")
+        self._root = str(self._fs._strip_protocol(url)).rstrip("/")
         self._lock = threading.Lock()
 
     async def read(self, key: str, *, offset: int = 0, length: int | None = None) -> Stored | None:
@@ -103,6 +107,15 @@ class UnsafeStorage:
         return f"{self._root}/{key}"
 
 
+def _made(make: Any, options: Mapping[str, Any]) -> Any:
+    try:
+        return make(**options)
+    except (TypeError, ValueError) as error:
+        raise StorageError(
+            "the store's options are not usable", kind="bad-options", why=shown(str(error))
+        ) from error
+
+
 def _token(data: Data) -> Token:
     return hashlib.sha256(data).hexdigest()
 
@@ -121,9 +134,9 @@ def _modified(info: Mapping[str, Any]) -> datetime:
 def _told(key: str) -> Iterator[None]:
     try:
         yield
-    except (CloudckptError, FileNotFoundError):
+    except (CloudckptError, FileNotFoundError, ImportError):
         raise
     except PermissionError as error:
         raise PermissionDeniedError("the store denies the request", kind="denied", key=key) from error
     except Exception as error:  # each fsspec backend has its own
-        raise AmbiguousError("the store failed", key=key, why=type(error).__name__) from error
+        raise AmbiguousError("the store failed", key=key or None, why=type(error).__name__) from error

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from cloudckpt.errors import AmbiguousError, CloudckptError
+from cloudckpt.errors import AmbiguousError, CloudckptError, PermissionDeniedError, StorageError
 from cloudckpt.storage.azure import AzureStorage
 from cloudckpt.storage.contract import Storage, Stored
 from cloudckpt.storage.gcs import GCSStorage
@@ -178,3 +178,32 @@ def test_a_listing_that_is_cut_off_is_not_the_end(driver: Driver, engine: str) -
     row = b"<Key>p/k</Key><Size>1</Size><LastModified>2026-01-01T00:00:00Z</LastModified>"
     cut = b"<ListBucketResult><IsTruncated>true</IsTruncated><Contents>%b</Contents></ListBucketResult>" % row
     assert type(told(driver, engine, "list", Answer(200, cut))) is AmbiguousError
+
+
+@pytest.mark.parametrize("engine", ["adlfs", "obstore-az"])
+def test_a_container_that_takes_no_anonymous_requests_is_no_missing_blob(driver: Driver, engine: str) -> None:
+    """Azure hides a private container from who names no credentials: 404, by another code than a blob's."""
+    body = b"<?xml version='1.0'?><Error><Code>ResourceNotFound</Code></Error>"
+    hidden = Answer(404, body, {"x-ms-error-code": "ResourceNotFound"})
+    for call in ("read", "create", "list"):
+        error = told(driver, engine, call, hidden)
+        assert (type(error), error.kind) == (PermissionDeniedError, "no-credentials")
+
+
+def test_a_blob_with_snapshots_is_told_as_such(driver: Driver) -> None:
+    error = told(driver, "adlfs", "delete", Answer(409, b"", {"x-ms-error-code": "SnapshotsPresent"}))
+    assert (type(error), error.kind) == (StorageError, "snapshots")
+
+
+def test_what_azure_says_of_one_blob_among_several_is_told(driver: Driver) -> None:
+    """By a status alone, and of a deletion without a condition: 412 is somebody's lease, and no lost race."""
+
+    def parts(status: int) -> Answer:
+        head = b"--b\r\nContent-Type: application/http\r\nContent-ID: 0\r\n\r\n"
+        one = b"HTTP/1.1 %d No\r\nContent-Length: 0\r\n\r\n\r\n--b--\r\n" % status
+        return Answer(202, head + one, {"Content-Type": "multipart/mixed; boundary=b"})
+
+    assert told(driver, "obstore-az", "delete", parts(412)).kind == "leased"
+    assert told(driver, "obstore-az", "delete", parts(409)).kind == "refused"
+    assert type(told(driver, "obstore-az", "delete", parts(503))) is AmbiguousError
+    got(driver, "obstore-az", CALLS["delete"], parts(404))
