@@ -127,8 +127,15 @@ def _bucket(scheme: str, rest: str, engine: str | None, how: Mapping[str, Any]) 
             f"a bucket has no '@' in its name; write {scheme}://BUCKET/PREFIX, and pass the account and the "
             "credentials in storage_options"
         )
+    prefix = prefix.strip("/")
+    if scheme == "az" and ("\\" in prefix or any(part.endswith(".") for part in prefix.split("/"))):
+        raise InvalidInputError(
+            "Azure takes a backslash for a slash and drops dots at the end of a name, so nothing would be "
+            "found again; use another prefix",
+            prefix=prefix,
+        )
     make = known[name]
-    return lambda: make(bucket, prefix.strip("/"), **how)
+    return lambda: make(bucket, prefix, **how)
 
 
 def _s3fs(bucket: str, prefix: str, **how: Any) -> Storage:

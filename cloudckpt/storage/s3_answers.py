@@ -54,6 +54,11 @@ REGION: Answer = (
     "wrong-region",
     "the bucket is in another region; set AWS_DEFAULT_REGION or client_kwargs={'region_name': ...}",
 )
+ELSEWHERE: Answer = (
+    StorageError,
+    "redirected",
+    "the endpoint sends requests elsewhere, as from http to https; name as endpoint_url where it sends them",
+)
 _BAD_TOKEN: Answer = (
     PermissionDeniedError,
     "credentials",
@@ -103,6 +108,7 @@ _ANSWERS: dict[str, Answer] = {
     "AuthorizationHeaderMalformed": REGION,
     "IllegalLocationConstraintException": REGION,
     "301": REGION,
+    **dict.fromkeys(("302", "303", "307", "308"), ELSEWHERE),
     "ExpiredToken": EXPIRED,
     "ExpiredTokenException": EXPIRED,
     "TokenRefreshRequired": EXPIRED,
@@ -228,6 +234,8 @@ def raise_told(error: Exception, key: str, *, logged_in: bool = False) -> NoRetu
     if isinstance(cause, aws.HTTPClientError) and _NO_HEADER.search(str(cause)):
         told, kind, message = UNSENDABLE
         raise told(message, kind=kind) from None  # it shows the credential
+    if isinstance(cause, RecursionError):  # botocore asks where the bucket is, and is sent on again
+        _raise(ELSEWHERE, key, cause)
     bad = (
         aws.ProfileNotFound,
         aws.EndpointProviderError,

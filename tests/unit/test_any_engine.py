@@ -207,3 +207,12 @@ def test_what_azure_says_of_one_blob_among_several_is_told(driver: Driver) -> No
     assert told(driver, "obstore-az", "delete", parts(409)).kind == "refused"
     assert type(told(driver, "obstore-az", "delete", parts(503))) is AmbiguousError
     got(driver, "obstore-az", CALLS["delete"], parts(404))
+
+
+@pytest.mark.parametrize("status", [301, 302, 307])
+def test_an_endpoint_that_sends_elsewhere_is_told_as_such(driver: Driver, status: int) -> None:
+    """As a proxy does from http to https. botocore asks where the bucket is until the stack is full."""
+    moved = Answer(status, b"<html>moved</html>", {"Location": "https://127.0.0.1:9/bucket"})
+    for call in ("create", "read"):
+        error = told(driver, "boto3", call, moved)
+        assert (type(error), error.kind) == (StorageError, "redirected")

@@ -136,6 +136,14 @@ def test_an_endpoint_that_is_none_is_told_at_once(engine: str, endpoint: str) ->
     assert error.kind == "bad-options"
 
 
+@pytest.mark.parametrize("engine", [None, "obstore"])
+@pytest.mark.parametrize("prefix", ["a\\b", "a./b", "a."])
+def test_a_prefix_that_azure_would_change_is_refused(prefix: str, engine: str | None) -> None:
+    r"""What is written below `a\b` is read there, and is listed below `a/b` alone."""
+    with pytest.raises(InvalidInputError, match="prefix"):
+        cloudckpt.open(f"az://box/{prefix}", engine=engine)
+
+
 # ---- secrets
 
 
