@@ -237,5 +237,5 @@ async def deleter(host: Host, effects: Effects) -> None:
         assert (await access.base(deleted=True)).manifest.status == "deleted", "a deleted run came back"
 
 
-LISTS = {collector: 1, deleter: 1}
+LISTS = {collector: 1, deleter: 2}
 """How many listings such a process gets at most; any other gets none."""
