@@ -288,12 +288,13 @@ class Keeping:
         """Set the rules of the store's runs that begin from now on; None takes them away.
 
         A run keeps the rules that it began with, until `Run.retain` changes them. A lock or a
-        storage class that the new rules say nothing of stays; "none" takes it off.
+        storage class that the new rules say nothing of stays; "none" takes it off. What is damaged
+        may have held a lock, so only None is written over it.
 
         Raises:
+            CorruptCheckpointError: The settings are damaged; says what to do.
             UnsupportedStoreError: The engine can't place objects as the rules say.
             ConflictError: The store's rules are being changed all the time.
-            CorruptCheckpointError: What says the store's rules is damaged; says what to do.
         """
         chosen(None, retention)
         storage, effects = self._core.storage, self._core.effects
@@ -304,7 +305,7 @@ class Keeping:
                 Placer(storage).obey(new.placing, effects.clock)
             return replace(found, retention=new)
 
-        await settings.change_settings(storage, effects, change)
+        await settings.change_settings(storage, effects, change, damaged=retention is None)
 
     set_retention = waits(_set_retention)
     aset_retention = awaited(_set_retention)

@@ -9,7 +9,7 @@ same when it is done already.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cloudckpt import keys
@@ -38,15 +38,27 @@ class Settings:
         retention: The rules of runs for which nobody else gave any.
         extra: Fields that a newer release added; kept and written back.
         token: Of this version of the document; None when there is none.
+        damaged: Whether the document could not be read, and these stand in for it.
     """
 
     retention: Retention | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
     token: Token | None = None
+    damaged: bool = False
 
 
-async def read_settings(storage: Storage) -> Settings:
+_DAMAGED = (
+    "the store's settings are damaged; bring back an earlier version of this key, or take them away by "
+    "`cloudckpt retain --default --clear` and set them again"
+)
+
+
+async def read_settings(storage: Storage, *, damaged: bool = False) -> Settings:
     """Return the store's settings; those of a store without a document are empty.
+
+    Args:
+        storage: The store.
+        damaged: Whether a damaged document is read as empty settings, to be written over it.
 
     Raises:
         CorruptCheckpointError: The document is damaged.
@@ -61,10 +73,9 @@ async def read_settings(storage: Storage) -> Settings:
         error.facts.update(key=keys.SETTINGS_KEY)
         raise
     except (CorruptCheckpointError, TypeError, InvalidInputError) as error:
-        raise CorruptCheckpointError(
-            "the store's settings are damaged, so no run begins; delete this key, then set the rules again",
-            key=keys.SETTINGS_KEY,
-        ) from error
+        if damaged:
+            return Settings(token=stored.token, damaged=True)
+        raise CorruptCheckpointError(_DAMAGED, key=keys.SETTINGS_KEY, why=str(error)) from error
 
 
 def _decoded(stored: Stored) -> Settings:
@@ -78,8 +89,16 @@ def _decoded(stored: Stored) -> Settings:
     return Settings(None if rules is None else Retention.from_json(rules), document, stored.token)
 
 
-async def change_settings(storage: Storage, effects: Effects, change: Callable[[Settings], Settings]) -> None:
+async def change_settings(
+    storage: Storage, effects: Effects, change: Callable[[Settings], Settings], *, damaged: bool = False
+) -> None:
     """Change the store's settings. Safe to call again.
+
+    Args:
+        storage: The store.
+        effects: For the waits in between.
+        change: Returns what is to stand.
+        damaged: Whether that may be written over a damaged document.
 
     Raises:
         ConflictError: They are changed by others all the time.
@@ -87,8 +106,8 @@ async def change_settings(storage: Storage, effects: Effects, change: Callable[[
     """
     retries = Retries(RetryPolicy(), effects)
     while True:
-        found = await read_settings(storage)
-        new = change(found)
+        found = await read_settings(storage, damaged=damaged)
+        new = replace(change(found), damaged=False)
         if new == found:
             return
         try:

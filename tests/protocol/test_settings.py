@@ -102,7 +102,7 @@ def test_damaged_settings_say_what_to_do_and_that_helps(data: bytes) -> None:
     by_hand(place.put(keys.SETTINGS_KEY, data))
     store = Store(lambda: place)
     for act in (store.get_retention, lambda: store.run("r").save(1), lambda: store.set_retention(RULES)):
-        with pytest.raises(CorruptCheckpointError, match="delete this key, then set the rules again") as told:
+        with pytest.raises(CorruptCheckpointError, match="take them away by") as told:
             act()
         assert told.value.key == keys.SETTINGS_KEY
     by_hand(place.delete([keys.SETTINGS_KEY]))

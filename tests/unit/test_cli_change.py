@@ -330,3 +330,17 @@ def test_collect_goes_on_past_a_damaged_run(lab: Lab) -> None:
     told = lab("collect", "--json")
     assert (told.code, [row["removed"] for row in told.rows]) == (1, [1])
     assert "run='a'" in told.err
+
+
+def test_damaged_settings_of_a_store_can_be_taken_away(lab: Lab) -> None:
+    """Until then no run begins, and they said "set them again", which failed the same way."""
+    storage = lab.store.run("x").access.storage
+    lab.store._core.call(storage.create("settings.json", b'{"retention": {"daily": 3}}'))
+    for args in (("submit", "new"), ("retain", "--default"), ("retain", "--default", "--daily", "3")):
+        told = lab(*args)
+        assert (told.code, "retain --default --clear` and set them again" in told.err) == (1, True)
+        assert "key='settings.json'" in told.err
+    assert lab("retain", "--default", "--clear").code == 0
+    assert lab("retain", "--default", "--daily", "3").code == 0
+    assert lab.store.get_retention() == Retention(daily=3)
+    assert lab("submit", "new").code == 0
