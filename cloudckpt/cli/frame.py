@@ -25,6 +25,8 @@ from cloudckpt.store import Store
 Command = Callable[..., Any]
 
 MOST_COMPLETED: Final = 200
+COMPLETED_WITHIN: Final = 1.0
+"""Seconds that the store has: somebody has pressed Tab, and waits."""
 
 
 class Seconds(click.FloatRange):
@@ -103,15 +105,21 @@ def other_engine_options(command: Command) -> Command:
     return command
 
 
-def opened(url: str | None, engine: str | None, options: Mapping[str, Any] | None) -> Store:
+def opened(url: str | None, engine: str | None, options: Mapping[str, Any] | None, **how: Any) -> Store:
     """Open the store that was named.
+
+    Args:
+        url: The store.
+        engine: Its engine.
+        options: Its storage_options.
+        **how: What else `cloudckpt.open` takes.
 
     Raises:
         click.UsageError: None was.
     """
     if not url:
         raise click.UsageError("name a store: --store URL, or CLOUDCKPT_URL in the environment")
-    return cloudckpt.open(url, engine=engine, storage_options=options)
+    return cloudckpt.open(url, engine=engine, storage_options=options, **how)
 
 
 def with_store(command: Command) -> Command:
@@ -151,7 +159,8 @@ def _ids(context: click.Context, _argument: click.Parameter, begun: str) -> list
     given = context.params
     url = given.get("store") or os.environ.get("CLOUDCKPT_URL")
     try:
-        with opened(url, given.get("engine"), given.get("storage_options")) as store:
+        options = given.get("storage_options")
+        with opened(url, given.get("engine"), options, timeout=COMPLETED_WITHIN) as store:
             return [info.id for info in islice(store.runs(begun), MOST_COMPLETED)]
     except (CloudckptError, click.UsageError):  # a shell has no place to say why there are none
         return []

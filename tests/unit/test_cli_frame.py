@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from cloudckpt import errors
 from cloudckpt.cli import commands, failures, frame, screen, words
-from cloudckpt.cli.commands import ALIASES, COMMANDS, cli
+from cloudckpt.cli.commands import ALIASES, COMMANDS
 from cloudckpt.cli.screen import Column, Output, flat
 from tests.servers.base import ROOT
 from tests.unit.cli_lab import Lab, agent, new_lab
@@ -354,37 +354,3 @@ def test_progress_is_for_a_terminal_and_never_among_the_lines(
     assert go(stdout=True, stderr=True, as_json=True) == ""
     for stdout, as_json in ((True, False), (False, True)):
         assert "3/3" in go(stdout=stdout, stderr=True, as_json=as_json)
-
-
-# ---- completion
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_each_shell_has_a_script(lab: Lab, shell: str) -> None:
-    told = lab("completion", shell, url=None)
-    assert told.code == 0
-    assert f"_CLOUDCKPT_COMPLETE={shell}_complete" in told.out
-    assert lab("completion", "cmd").code == 2
-
-
-def completed(lab: Lab, *typed: str) -> list[str]:
-    env = {
-        "CLOUDCKPT_URL": lab.url,
-        "_CLOUDCKPT_COMPLETE": "bash_complete",
-        "COMP_WORDS": " ".join(["cloudckpt", *typed]),
-        "COMP_CWORD": str(len(typed)),
-    }
-    done = CliRunner().invoke(
-        cli, [], env=env, prog_name="cloudckpt", complete_var="_CLOUDCKPT_COMPLETE", catch_exceptions=False
-    )
-    return [line.partition(",")[2] for line in done.stdout.splitlines() if line]
-
-
-def test_commands_options_and_runs_are_completed(lab: Lab) -> None:
-    for run in ("nightly-1", "nightly-2", "weekly"):
-        agent(lab, run, 1)
-    assert completed(lab, "hi") == ["history"]
-    assert completed(lab, "history", "--si") == ["--since"]
-    assert completed(lab, "show", "ni") == ["nightly-1", "nightly-2"]
-    assert completed(lab, "show", "--store", "memory://nothing-here", "ni") == []
-    assert completed(lab, "show", "--store", "gopher://x", "ni") == []
