@@ -31,7 +31,8 @@ _EDITED = "somebody changed the past: compare with an archive or an earlier vers
 
 ADVICE = {
     "manifest": "bring back an earlier version of this key, or import the run from an archive",
-    "manifest-missing": "bring back the manifest, finish the copy or import that broke off, or forget it",
+    "manifest-missing": "do a copy or an import that was interrupted again; else bring back the manifest, import "
+    "the run from an archive, or forget what is left of it",
     "newer-format": "upgrade cloudckpt to look at it",
     "order": _EDITED,
     "chain": _EDITED,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
@@ -89,6 +90,7 @@ def runs(
     column asks for more than run, modified and manifest_size.
     """
     names = columns or (LONG if long else SHORT)
+    limit = None if limit is None else min(limit, sys.maxsize)
     seen = 0
 
     def counted() -> Iterator[RunInfo]:

@@ -97,6 +97,13 @@ def test_a_damaged_manifest_hides_no_other_run(lab: Lab) -> None:
     assert [line[:2] for line in told.lines] == [["large", "false"], ["r", "true"]]
 
 
+def test_a_copy_that_was_interrupted_is_told_from_a_lost_manifest(lab: Lab) -> None:
+    """Objects come first: until it is done again they look like those of a run whose manifest is lost."""
+    storage = lab.store.run("x").access.storage
+    lab.store._core.call(storage.put(f"objects/new/1-{'0' * 64}-0123456789abcdef", b"half a copy"))
+    damaged(lab("verify"), "run='new'", "do a copy or an import that was interrupted again")
+
+
 def test_what_is_not_there_can_not_be_verified(lab: Lab) -> None:
     assert lab("verify", "nobody").code == 3
     assert "did you mean 'large'?" in lab("verify", "larg").err

@@ -130,6 +130,12 @@ def test_a_store_without_a_run_is_told(
         assert "there is no run" not in lab(args[0]).err
 
 
+def test_a_limit_may_be_as_large_as_one_likes(lab: Lab) -> None:
+    agent(lab, "r", 1)
+    for args in (("runs",), ("runs", "-l"), ("history", "r"), ("size", "r"), ("actions", "r")):
+        assert lab(*args, "--limit", str(10**30)).code == 0
+
+
 def test_options_of_the_engine_reach_it(lab: Lab) -> None:
     assert "no such engine" in lab("runs", "--store", "s3://b/p", "--engine", "boto9").err
     told = lab("runs", "--store", "s3://b/p", "--storage-options", '{"nothing_of_the_kind": 1}')
