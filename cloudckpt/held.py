@@ -111,10 +111,11 @@ def default_store() -> Store:
     (``XDG_DATA_HOME``, by default ``~/.local/share``; ``~/Library/Application
     Support`` on macOS, ``LOCALAPPDATA`` on Windows).
     """
-    return process.store(os.environ.get("CLOUDCKPT_URL") or f"file://{_data_folder()}")
+    return process.store(os.environ.get("CLOUDCKPT_URL") or f"file://{data_folder()}")
 
 
-def _data_folder() -> str:
+def data_folder() -> str:
+    """Return the folder of `default_store` where no URL is given."""
     if sys.platform == "win32":
         base = os.environ.get("LOCALAPPDATA") or "~/AppData/Local"
     elif sys.platform == "darwin":

@@ -118,8 +118,18 @@ def opened(url: str | None, engine: str | None, options: Mapping[str, Any] | Non
         click.UsageError: None was.
     """
     if not url:
-        raise click.UsageError("name a store: --store URL, or CLOUDCKPT_URL in the environment")
+        raise click.UsageError(
+            f"name a store: --store URL, or CLOUDCKPT_URL in the environment{_by_default()}"
+        )
     return cloudckpt.open(url, engine=engine, storage_options=options, **how)
+
+
+def _by_default() -> str:
+    """Return where the ready-made state has saved, for one who never named a store."""
+    from cloudckpt.held import data_folder
+
+    folder = data_folder()
+    return f"; Checkpoint saves to {folder} without one" if os.path.isdir(folder) else ""
 
 
 def with_store(command: Command) -> Command:

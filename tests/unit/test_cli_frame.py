@@ -12,6 +12,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
+import cloudckpt
 from cloudckpt import errors
 from cloudckpt.cli import commands, failures, frame, screen, words
 from cloudckpt.cli.commands import ALIASES, COMMANDS
@@ -93,6 +94,17 @@ def test_a_store_must_be_named(lab: Lab) -> None:
     told = lab("runs", url=None)
     assert (told.code, told.out) == (2, "")
     assert "name a store: --store URL, or CLOUDCKPT_URL in the environment" in told.err
+
+
+def test_one_who_never_named_a_store_is_told_where_the_states_are(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """`Checkpoint` saves without a URL, and the command line asks for one."""
+    monkeypatch.setattr("cloudckpt.held.data_folder", lambda: str(tmp_path / "cloudckpt"))
+    assert "Checkpoint saves" not in lab("runs", url=None).err
+    with cloudckpt.open(tmp_path / "cloudckpt") as store:
+        store.run("r").save({"step": 1})
+    assert f"Checkpoint saves to {tmp_path / 'cloudckpt'} without one" in lab("runs", url=None).err
 
 
 def test_the_option_goes_before_the_environment(lab: Lab) -> None:
