@@ -31,8 +31,8 @@ _EDITED = "somebody changed the past: compare with an archive or an earlier vers
 
 ADVICE = {
     "manifest": "bring back an earlier version of this key, or import the run from an archive",
-    "manifest-missing": "do a copy or an import that was interrupted again; else bring back the manifest, import "
-    "the run from an archive, or forget what is left of it",
+    "manifest-missing": "do a copy or an import that was interrupted again; else bring back the manifest, "
+    "import the run from an archive, or forget what is left of it",
     "newer-format": "upgrade cloudckpt to look at it",
     "order": _EDITED,
     "chain": _EDITED,

@@ -81,28 +81,25 @@ class Acting(Writer):
     def _answer_to(self, ask: Act, fates: Fates, saved: Saved | None = None) -> Any:
         act = self.newest().action(ask.key)
         if act is None:
+            if ask.expires is not None:
+                ask = replace(ask, asked=self.world.time())
             if saved is None:
                 self.record(ask, fates)
             else:
                 self.save(saved, fates, also=lambda life: life.with_action(ask))
-            if ask.expires is not None:
-                self.adopt(self.world.amend(self.run, self._dated(ask.key), fates))
             raise Waiting(ask.attempt)
         if act.args != ask.args:
             raise Refused("InvalidInputError")
-        if act.ended:
-            return act.result
-        if saved is not None:
-            self.save(saved, fates)
-        raise Waiting(act.attempt, "expired" if self.expired(act) else None)
-
-    def _dated(self, key: str) -> Callable[[Life], Life]:
-        def edit(life: Life) -> Life:
-            act = life.action(key)
-            assert act is not None
-            return life.with_action(replace(act, asked=self.world.time()))
-
-        return edit
+        if not act.ended:
+            if saved is not None:
+                self.save(saved, fates)
+            if not self.expired(act):
+                raise Waiting(act.attempt)
+            act = replace(act, ended=True, lapsed=True)
+            self.adopt(self.world.amend(self.run, lambda life: life.with_action(act), fates))
+        if act.lapsed:
+            raise Waiting(act.attempt, "expired")
+        return act.result
 
     def expired(self, act: Act) -> bool:
         """Whether it has, by the store's own clock."""

@@ -18,7 +18,7 @@ def fork(desk: Desk, run: str, which: Mapping[str, Any], to: Desk, new: str, fat
     """Begin a run from a checkpoint of another."""
     old = desk.world.load(run, which)
     if old is None:
-        raise Refused("RunNotFoundError")
+        raise Refused("RunNotFoundError" if desk.world.get(run) is None else "CheckpointNotFoundError")
     origin = (run, old.seq, None if to is desk else desk.world.url)
     begun = replace(old, tags=(), hold=None, notes={}, origin=origin)
     return Handle(to, new, None).save(begun, fates, expect=0)

@@ -90,6 +90,8 @@ class Handle(Acting):
             act = next((one for one in life.actions if one.attempt == attempt), None)
             if act is None:
                 raise Refused("NotFoundError")
+            if act.child is not None or act.lapsed:
+                raise Refused("InvalidInputError")
             if act.ended:
                 raise Refused("ConflictError")
             if not fits(act) or self.expired(act):

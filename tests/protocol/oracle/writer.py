@@ -159,7 +159,7 @@ class Writer:
         return self.base
 
     def newest(self) -> Life:
-        self.base, self.conflict = None, None
+        self.base = None
         return self.look()
 
     def adopt(self, life: Life) -> None:
