@@ -14,6 +14,7 @@ from cloudckpt.leases import Sightings
 from cloudckpt.model import Manifest
 from cloudckpt.pointer import Base
 from cloudckpt.testing.invariants import LawBrokenError
+from tests.protocol.paying import Payday
 from tests.protocol.scheduler import RandomChooser
 from tests.protocol.stage import Stage
 from tests.protocol.test_workers import PLOTS
@@ -35,6 +36,17 @@ def first_broken() -> str | None:
             except LawBrokenError as error:
                 return error.law
     return None
+
+
+def payday_breaks() -> bool:
+    for seed in range(SEEDS * 10):
+        day = Payday(seed, faults=seed % 9, deaths=seed % 3, patience=seed % 2 * 0.3)
+        day.play()
+        try:
+            day.check()
+        except AssertionError:
+            return True
+    return False
 
 
 def test_a_lease_without_an_epoch(monkeypatch: Patch) -> None:
@@ -69,3 +81,15 @@ def test_a_claim_without_a_condition(monkeypatch: Patch) -> None:
 
     monkeypatch.setattr(RunWriter, "claim", claim)
     assert any(len({run for run, _ in got}) < len(got) for got in map(claimants, range(SEEDS)))
+    assert payday_breaks()
+
+
+def test_a_zombie_that_pays(monkeypatch: Patch) -> None:
+    plain = RunWriter._check
+
+    def check(self: RunWriter, base: Base) -> None:
+        if base.manifest.status == "deleted":
+            plain(self, base)
+
+    monkeypatch.setattr(RunWriter, "_check", check)
+    assert payday_breaks()

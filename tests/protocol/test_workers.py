@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cloudckpt import making, sweep
+from tests.protocol.paying import Payday
 from tests.protocol.scheduler import RandomChooser
 from tests.protocol.stage import Stage, collector, killer, reader
 from tests.protocol.workers import claimants, worker
@@ -49,3 +50,16 @@ def test_a_run_is_claimed_by_one_of_several_workers() -> None:
         assert sorted(run for run, _ in got) == ["r0", "r1", "r2"], f"seed={seed}"
         shared += len({name for _, name in got}) > 1
     assert shared > SEEDS / 4, "the workers hardly met"
+
+
+@pytest.mark.parametrize("deaths", [0, 1, 2])
+def test_each_run_is_claimed_paid_for_once_and_ended_whatever_is_lost(deaths: int) -> None:
+    """A claim that lands without its worker, or whose worker dies in it, leaves a run that others get."""
+    for seed in range(SEEDS // 2):
+        day = Payday(seed, faults=seed % 9, deaths=deaths, patience=seed % 2 * 0.3)
+        try:
+            day.play()
+            day.check()
+        except BaseException as error:
+            error.add_note(f"{seed=}")
+            raise
