@@ -82,6 +82,7 @@ class Acting:
     _past: Past | None
     _acting: set[str]
     _guard: threading.Lock
+    _closed: bool
 
     def _claimed(self) -> RunWriter:
         raise NotImplementedError
@@ -208,11 +209,7 @@ class Acting:
             verify: As in `once`.
         """
         if fn is None:
-            return lambda one: (
-                self.step(one)
-                if key is None and policy == "fail" and verify is None
-                else (self._step(one, key, policy, verify))
-            )
+            return lambda one: self._step(one, key, policy, verify)
         return self._step(fn, key, policy, verify)
 
     def _step(self, fn: Any, key: Any, policy: Policy, verify: Any) -> Any:
@@ -330,12 +327,14 @@ class Acting:
         raise NotImplementedError
 
     async def _begun(self, call: _Call) -> None:
-        call.attempt = self._core.effects.new_id()
-        await self._claimed().record(Begin(call.key, call.digest, call.attempt))
+        call.attempt, call.writer = self._core.effects.new_id(), self._claimed()
+        await call.writer.record(Begin(call.key, call.digest, call.attempt))
 
     async def _ended(self, call: _Call, value: Any) -> None:
         data = self._intake.result(value, f"the result of {call.key!r}, which was done,")
-        await self._claimed().record(End(call.key, call.attempt, data))
+        # Who began it ends it, also when the run was closed meanwhile, as by another task's error.
+        writer = call.writer if call.writer is not None and self._closed else self._claimed()
+        await writer.record(End(call.key, call.attempt, data))
         call.known = True
 
 
@@ -356,6 +355,7 @@ class _Call:
         self.digest = _digest(run, args, kwargs)
         self.type = type_of(fn)
         self.attempt = ""
+        self.writer: RunWriter | None = None  # that began it
         self.known = False  # whether its result is recorded
         self.recorded = False  # whether it was before this call
         takes = "idempotency_key" in parameters_of(fn) and "idempotency_key" not in kwargs

@@ -126,3 +126,45 @@ def test_a_result_comes_back_as_what_the_call_gives_when_it_is_awaited(shop: Sho
     for _ in range(2):
         with shop.run() as run:
             assert asyncio.run(run.aonce("k", tool)) == (5, "five")
+
+
+def test_a_result_is_kept_when_another_tasks_error_has_left_the_block(shop: Shop) -> None:
+    """`gather` does not end the others: what they did was in flight, though it was known what came of it."""
+
+    async def agent() -> None:
+        left = asyncio.Event()
+
+        async def slow(order: int, idempotency_key: str) -> dict[str, int]:
+            await left.wait()
+            return shop.charge(order, idempotency_key)
+
+        async def wrong() -> None:
+            raise ConnectionError
+
+        async with shop.run() as run:
+            payment = asyncio.ensure_future(run.aonce("pay-7", slow, 7))
+            while not await run.ain_flight():
+                pass
+            with pytest.raises(ConnectionError):
+                await asyncio.gather(payment, run.aonce("look", wrong))
+        left.set()
+        assert await payment == {"paid": 7}
+
+    asyncio.run(agent())
+    with shop.run() as run:
+        assert run.once("pay-7", shop.charge, 7) == {"paid": 7}
+    assert len(shop.charged) == 1
+
+
+def test_a_result_of_a_run_that_another_one_took_over_meanwhile_is_refused(shop: Shop) -> None:
+    run = shop.run()
+
+    def tool() -> int:
+        run.close()
+        shop.run().acquire()
+        return 5
+
+    run.acquire()
+    with pytest.raises(FencedError):
+        run.once("k", tool)
+    assert [one.key for one in shop.run().in_flight()] == ["k"]
