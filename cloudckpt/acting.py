@@ -169,12 +169,12 @@ class Acting:
                 found = await self._core.acall(self._decided(call, found))
             if isinstance(found, Happened):
                 if not call.known:
-                    await self._root.acall(self._ended(call, found.value))
+                    await self._root.akept(self._ended(call, found.value))
                 done: T = found.value
                 return done
             await self._core.acall(self._begun(call))
             value: T = await _value(fn(*args, **kwargs, **call.extra))
-            await self._root.acall(self._ended(call, value))
+            await self._root.akept(self._ended(call, value))
             return value
 
     @overload

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     import asyncio
     from concurrent import futures
 
-    from cloudckpt import background, commit, settings
+    from cloudckpt import background, commit, pending, settings
     from cloudckpt.objects import Objects
     from cloudckpt.storage import probe
 else:  # a load by an engine that blocks needs none of them
@@ -42,6 +42,7 @@ else:  # a load by an engine that blocks needs none of them
     background = Late("cloudckpt.background")
     commit = Late("cloudckpt.commit")
     futures = Late("concurrent.futures")
+    pending = Late("cloudckpt.pending")
     probe = Late("cloudckpt.storage.probe")
     settings = Late("cloudckpt.settings")
 
@@ -106,6 +107,13 @@ class Core:
         self.check_open(work)
         with within(self._policy, self.effects):
             return await self._runner.acall(work)
+
+    async def akept(self, work: Coroutine[Any, Any, T]) -> T:
+        """As `acall`, of what goes on to its end also when its caller is cancelled."""
+        self.check_open(work)
+        outcome = self.aside(work)
+        await pending.until([outcome])
+        return outcome.result()
 
     def saver(
         self, commit: Callable[[Any], Coroutine[Any, Any, CheckpointInfo]], *, of: str

@@ -90,7 +90,7 @@ class Pending:
         return f"<Pending {self.number}: {'done' if self.done else 'not durable yet'}>"
 
 
-async def until(outcomes: Iterable[Outcome]) -> None:
+async def until(outcomes: Iterable[futures.Future[Any]]) -> None:
     """Return when all are done, on any loop. A caller that is cancelled leaves them as they are."""
     loop = asyncio.get_running_loop()
     for outcome in outcomes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import Counter
 from collections.abc import Awaitable
 from typing import Any
@@ -21,6 +22,7 @@ from cloudckpt.store import Store
 from cloudckpt.testing.driver import by_hand
 from tests.protocol import charging
 from tests.protocol.charging import RUN, Shop
+from tests.protocol.gated import Gated
 from tests.protocol.scripted import ScriptedStorage, failing, meanwhile, unanswered
 
 shop = charging.shop
@@ -168,3 +170,30 @@ def test_a_result_of_a_run_that_another_one_took_over_meanwhile_is_refused(shop:
     with pytest.raises(FencedError):
         run.once("k", tool)
     assert [one.key for one in shop.run().in_flight()] == ["k"]
+
+
+@pytest.mark.parametrize("blocking", [True, False])
+def test_a_result_is_kept_when_its_caller_is_cancelled_as_it_is_recorded(blocking: bool) -> None:
+    """A time-out that struck there took back the note of what had happened, where engines can be stopped."""
+    storage, done = Gated(blocking=blocking), threading.Event()
+
+    async def agent() -> None:
+        store = Store(lambda: storage, probed=True)
+        async with store, store.run(RUN) as run:
+
+            def tool() -> int:
+                storage.shut()
+                done.set()
+                return 5
+
+            call = asyncio.ensure_future(run.aonce("k", tool))
+            await asyncio.to_thread(done.wait, 20)
+            await asyncio.to_thread(storage.arrived.wait, 20)
+            call.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await call
+            storage.open()
+
+    asyncio.run(agent())
+    again = Store(lambda: storage.inner).run(RUN)
+    assert again.once("k", lambda: 6) == 5
