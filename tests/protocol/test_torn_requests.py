@@ -42,7 +42,8 @@ class Tearing:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.endpoint = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
         self.torn = 0
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._thread = threading.Thread(target=self._accept, daemon=True)
+        self._thread.start()
 
     def _accept(self) -> None:
         while True:
@@ -65,6 +66,8 @@ class Tearing:
             time.sleep(0.05)
 
     def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)  # closing it alone does not wake who accepts
+        self._thread.join(20)
         self._listener.close()
 
 
