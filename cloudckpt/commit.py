@@ -242,13 +242,17 @@ class RunWriter(Holding):
     def _lost(self, base: Base, seen: Base) -> Base:
         """Return what to go on from when it was not the base that stood there, if one may."""
         self._check(seen)
-        if not self._only_ours(seen.manifest, base.manifest.seq):
+        known = base.manifest.seq
+        is_on_top = seen.manifest.commit_of(known) == base.manifest.commit_of(known)  # else it was set back
+        if not (is_on_top and self._only_ours(seen.manifest, known)):
             writer = seen.manifest.writer
             tell(lambda: events.Conflicted(self._run, writer.host, writer.pid, fenced=False))
             self._conflict = ConflictError(
-                "another commit was made on top of the one this writer knew; load the run, then decide",
+                "another commit was made on top of the one this writer knew; load the run, then decide"
+                if is_on_top
+                else "the run was set back, as by an earlier manifest; load the run, then decide",
                 run=self._run,
-                known=base.manifest.seq,
+                known=known,
                 newest=seen.manifest.seq,
             )
             self._shown = None  # and `_base` stays unknown, so that it is read again

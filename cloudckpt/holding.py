@@ -174,11 +174,11 @@ class Holding:
             return await read(seen.manifest)
 
     def _leased(self, made: M) -> M:
-        """Return what is committed, with the lease that goes with it."""
+        """Return what is committed, with the lease that goes with it; a copy is one no more."""
         lease = self._terms.next(made.manifest)
-        if lease == made.manifest.lease:
+        if lease == made.manifest.lease and made.manifest.copied is None:
             return made
-        return replace(made, manifest=replace(made.manifest, lease=lease))
+        return replace(made, manifest=replace(made.manifest, lease=lease, copied=None))
 
     async def _commit(
         self, make: Callable[[Manifest], Awaitable[M]], commit: str, expect: int | None = None

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from cloudckpt import copying, runner
-from cloudckpt.errors import CorruptCheckpointError
+from cloudckpt import copying, keys, runner
+from cloudckpt.errors import ConflictError, CorruptCheckpointError
 from cloudckpt.retention import Retention
+from cloudckpt.run import Run
 from cloudckpt.storage.memory import MemoryStorage
 from cloudckpt.store import Store
 from cloudckpt.testing.driver import by_hand
 from tests.protocol.scripted import AtOnce
 from tests.protocol.test_copying import Pair, all_loads, break_off, every_object, one_at_a_time, pair
 from tests.protocol.test_history import RUN, small, state_of
+
+_names = (f"copied-at-work-{n}" for n in itertools.count())
 
 __all__ = ["one_at_a_time", "pair", "small"]
 
@@ -72,3 +77,46 @@ def test_what_a_copy_brings_back_stays_though_the_agent_there_goes_on(
         run.save(state_of(6))
     assert [info.seq for info in store.run(RUN).history()] == [6, 5, 4, 3, 2, 1]
     assert [problem for report in store.verify(depth=3) for problem in report.problems] == []
+
+
+ACTS: dict[str, Callable[[Run], Any]] = {
+    "save": lambda run: run.save(state_of(7)),
+    "once": lambda run: run.once("pay", int, 7),
+    "renew": lambda run: run._core.call(run._claimed().renew()),
+}
+
+
+@pytest.mark.parametrize("act", ACTS.values(), ids=ACTS)
+def test_what_an_agent_did_on_top_of_a_copy_is_not_copied_over(act: Callable[[Run], Any]) -> None:
+    """It had begun before the copy came, so it need not become the writer, and the copy seemed untouched."""
+    here, there = (MemoryStorage(next(_names)) for _ in range(2))
+    store, backup = Store(lambda: here), Store(lambda: there)
+    with store.run(RUN, lease=60) as run:
+        run.save(state_of(1))
+        store.copy(RUN, backup)
+        backup.copy(RUN, store)
+        act(run)
+        before = by_hand(run.access.base()).manifest
+        assert before.copied is None
+        if act is not ACTS["renew"]:
+            with pytest.raises(ConflictError):
+                backup.copy(RUN, store)
+            assert by_hand(run.access.base()).manifest == before
+        act(run)
+
+
+def test_an_agent_whose_run_is_set_back_is_told_that() -> None:
+    """By somebody who brings back an earlier manifest: else it would save another one of that number."""
+    storage = MemoryStorage(next(_names))
+    with Store(lambda: storage).run(RUN) as run:
+        run.save(state_of(1))
+        earlier = by_hand(storage.read(keys.manifest_key(RUN)))
+        assert earlier is not None
+        run.save(state_of(2))
+        by_hand(storage.delete([keys.manifest_key(RUN)]))
+        by_hand(storage.create(keys.manifest_key(RUN), earlier.data))
+        with pytest.raises(ConflictError, match="load the run") as told:
+            run.save(state_of(3))
+        assert (told.value.facts["known"], told.value.facts["newest"]) == (2, 1)
+        assert run.load() == state_of(1)
+        assert run.save(state_of(3)).seq == 2

@@ -216,7 +216,7 @@ class Writer:
             new, made = make(base)
             self.base = None
             self.doubts.add(commit)
-            new = replace(new, lease=self._renewed(new))
+            new = replace(new, lease=self._renewed(new), copied=None)
             landed = self.world.write(self.run, base, new, fates.next())
             self.doubts.discard(commit)
             stands = self.life
