@@ -89,8 +89,12 @@ ANSWERS: dict[int | str, Answer] = {
 }
 
 
-_ABSENT = re.compile(rb"No such object|\s*Not Found\s*$|.*<Code>NoSuchKey<", re.DOTALL)
-"""What is answered to a request for the value of an object that does not exist; others get a document."""
+_ABSENT = re.compile(rb"No such object|\s*(Not Found)?\s*$|.*<Code>NoSuchKey<", re.DOTALL)
+"""What is answered to a request for the value of an object that does not exist; others get a document.
+
+Google says the first; the others are emulators', and no proxy is between Google and its clients that
+could say nothing, since all it sees is TLS.
+"""
 
 
 def is_absent(status: int, body: bytes, key: str) -> bool:
