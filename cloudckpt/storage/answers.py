@@ -47,6 +47,14 @@ STRANGE: Answer = (
 )
 """A 404 that lacks what the store says with it: nothing is known to be missing."""
 
+ELSEWHERE: Answer = (
+    StorageError,
+    "redirected",
+    "the endpoint sends requests elsewhere, as from http to https; name as endpoint_url where it sends them",
+)
+REDIRECTS = (301, 302, 303, 307, 308)
+"""Status codes of that. It is never followed: who is there is not the store, and would be given states."""
+
 UNSENDABLE: Answer = (
     PermissionDeniedError,
     "credentials",

@@ -90,7 +90,8 @@ class AzureStorage(AzureBeside):
         self._adlfs = adlfs
         timeouts = {"connection_timeout": patience, "read_timeout": patience}
         timeouts |= {name: self._options[name] for name in _TIMEOUTS if self._options.get(name) is not None}
-        self._each = {"retry_total": 0, **timeouts}  # repeating is the wrapper's, and the protocol's
+        # Repeating is the wrapper's, and the protocol's.
+        self._each = {"retry_total": 0, "permit_redirects": False, **timeouts}
         self._service: Any = None
         self._credential: Any = None
         self._container: Any = None

@@ -18,7 +18,9 @@ from cloudckpt.errors import (
     UnsupportedStoreError,
 )
 from cloudckpt.storage.answers import (
+    ELSEWHERE,
     INTACT,
+    REDIRECTS,
     STRANGE,
     UNANSWERED,
     UNREACHABLE,
@@ -89,6 +91,7 @@ ANSWERS: dict[str, Answer] = {
     "BlobImmutableDueToPolicy": _KEPT,
     "ServerBusy": _SLOWER,
     "429": _SLOWER,
+    **dict.fromkeys(map(str, REDIRECTS), ELSEWHERE),
     "408": _AGAIN,
     "499": _AGAIN,
     "NoAuthenticationInformation": (PermissionDeniedError, "no-credentials", _ANONYMOUS),

@@ -225,6 +225,7 @@ class GCSStorage(GCSBeside):
                 params=fs._get_params(parameters),  # drops None, adds who pays
                 headers=fs._get_headers(headers),
                 data=None if body is None else in_pieces(body),
+                allow_redirects=False,
             ) as answer:
                 found = _Answer(answer.status, answer.headers, await answer.read())
         except CloudckptError:

@@ -19,9 +19,11 @@ from cloudckpt.errors import (
     UnsupportedStoreError,
 )
 from cloudckpt.storage.answers import (
+    ELSEWHERE,
     INTACT,
     NOT_RENEWED,
     NOT_RENEWED_NOW,
+    REDIRECTS,
     STRANGE,
     UNANSWERED,
     UNREACHABLE,
@@ -82,6 +84,7 @@ ANSWERS: dict[int | str, Answer] = {
     ),
     412: (PreconditionFailedError, None, "the condition of the write did not hold"),
     429: _SLOWER,
+    **dict.fromkeys(REDIRECTS, ELSEWHERE),
     408: _AGAIN,
     409: _AGAIN,
     499: _AGAIN,

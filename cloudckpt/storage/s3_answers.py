@@ -21,10 +21,12 @@ from cloudckpt.errors import (
     UnsupportedStoreError,
 )
 from cloudckpt.storage.answers import (
+    ELSEWHERE,
     EXPIRED,
     INTACT,
     NOT_RENEWED,
     NOT_RENEWED_NOW,
+    REDIRECTS,
     STRANGE,
     UNANSWERED,
     UNREACHABLE,
@@ -53,11 +55,6 @@ REGION: Answer = (
     StorageError,
     "wrong-region",
     "the bucket is in another region; set AWS_DEFAULT_REGION or client_kwargs={'region_name': ...}",
-)
-ELSEWHERE: Answer = (
-    StorageError,
-    "redirected",
-    "the endpoint sends requests elsewhere, as from http to https; name as endpoint_url where it sends them",
 )
 _BAD_TOKEN: Answer = (
     PermissionDeniedError,
@@ -107,8 +104,8 @@ _ANSWERS: dict[str, Answer] = {
     "PermanentRedirect": REGION,
     "AuthorizationHeaderMalformed": REGION,
     "IllegalLocationConstraintException": REGION,
+    **dict.fromkeys(map(str, REDIRECTS), ELSEWHERE),
     "301": REGION,
-    **dict.fromkeys(("302", "303", "307", "308"), ELSEWHERE),
     "ExpiredToken": EXPIRED,
     "ExpiredTokenException": EXPIRED,
     "TokenRefreshRequired": EXPIRED,

@@ -18,6 +18,7 @@ from typing import Any
 
 from cloudckpt.errors import AmbiguousError, CloudckptError, PreconditionFailedError, UnsupportedStoreError
 from cloudckpt.storage.answers import (
+    ELSEWHERE,
     RANGE_TRIES,
     AbsentError,
     OutOfRangeError,
@@ -249,11 +250,20 @@ def make_fit(client: Any, config: Mapping[str, Any], always: Mapping[str, Any], 
 
     # Send bodies at once: with `Expect: 100-continue` each PUT waits a round trip for nothing.
     client.meta.events.unregister("before-call.s3", add_expect_header)
+    client.meta.events.register_first("needs-retry.s3", _stay)
     if not is_amazons(client.meta.endpoint_url):
         # Checksum trailers, on by default since boto3 1.36, break many compatible stores.
         for option in ("request_checksum_calculation", "response_checksum_validation"):
             if option not in config:
                 setattr(client.meta.config, option, "when_required")
+
+
+def _stay(response: Any = None, **_more: Any) -> None:
+    """Take no answer from elsewhere: aiohttp follows a redirect, and a page there looks like a success."""
+    if response is None or not getattr(response[0].raw, "history", ()):
+        return
+    response[0].raw.close()
+    raise AmbiguousError(ELSEWHERE[2], kind=ELSEWHERE[1])  # it was sent, to whoever is there
 
 
 def is_amazons(endpoint: str) -> bool:

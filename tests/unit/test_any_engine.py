@@ -222,3 +222,17 @@ def test_an_endpoint_that_sends_elsewhere_is_told_as_such(driver: Driver, status
     for call in ("create", "read"):
         error = told(driver, "boto3", call, moved)
         assert (type(error), error.kind) == (StorageError, "redirected")
+
+
+@pytest.mark.parametrize("status", [302, 307])
+@pytest.mark.parametrize("engine", ["s3fs", "boto3", "gcsfs", "adlfs"])
+def test_an_answer_from_where_the_store_sent_us_is_none_of_the_stores(
+    driver: Driver, engine: str, status: int
+) -> None:
+    """As of a login page. Libraries go there, with the state, and take its 200 for a write or a deletion."""
+    page = Answer(200, b"<html></html>", {**TAG, "Content-Type": "text/html"})
+    for call in CALLS:
+        with scripted(page) as portal:
+            error = told(driver, engine, call, Answer(status, b"", {"Location": f"{portal.endpoint}/login"}))
+            assert error.kind == "redirected", call
+            assert engine == "s3fs" or not portal.requests
