@@ -20,6 +20,7 @@ from cloudckpt.errors import AmbiguousError, CloudckptError, PreconditionFailedE
 from cloudckpt.storage.answers import (
     ELSEWHERE,
     RANGE_TRIES,
+    REDIRECTS,
     AbsentError,
     OutOfRangeError,
     UnchangedError,
@@ -260,7 +261,9 @@ def make_fit(client: Any, config: Mapping[str, Any], always: Mapping[str, Any], 
 
 def _stay(response: Any = None, **_more: Any) -> None:
     """Take no answer from elsewhere: aiohttp follows a redirect, and a page there looks like a success."""
-    if response is None or not getattr(response[0].raw, "history", ()):
+    if response is None or response[0].status_code in REDIRECTS:  # that one was not followed
+        return
+    if not getattr(response[0].raw, "history", ()):
         return
     response[0].raw.close()
     raise AmbiguousError(ELSEWHERE[2], kind=ELSEWHERE[1])  # it was sent, to whoever is there
