@@ -41,7 +41,7 @@ from cloudckpt.storage.contract import Data, Listed, Page, Stored, Token
 from cloudckpt.storage.pieces import in_pieces
 from cloudckpt.storage.placing import NOWHERE, Placing, effective, lock_told
 from cloudckpt.storage.retry import PATIENCE
-from cloudckpt.storage.words import AZURES_LOGIN, check_words
+from cloudckpt.storage.words import AZURES, check_words
 
 PAGE_ROWS = 1000
 DELETES_AT_ONCE = 16
@@ -84,7 +84,7 @@ class AzureStorage(AzureBeside):
         self._name = container
         self._prefix = f"{prefix}/" if prefix else ""
         self._options = dict(storage_options or {})
-        check_words(self._options, adlfs.AzureBlobFileSystem, "adlfs", AZURES_LOGIN)
+        check_words(self._options, adlfs.AzureBlobFileSystem, "adlfs", AZURES)
         check_tier(placing)
         self._placing = placing
         self._adlfs = adlfs

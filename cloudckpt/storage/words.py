@@ -15,11 +15,11 @@ from typing import Any
 
 from cloudckpt.errors import InvalidInputError
 
-AZURES_LOGIN = re.compile(
+AZURES = re.compile(
     r"exclude_\w+_credential|(managed|workload)_identity_\w+|shared_cache_\w+|visual_studio_code_tenant_id"
-    "|additionally_allowed_tenants|authority|process_timeout|require_envvar"
+    "|additionally_allowed_tenants|authority|process_timeout|require_envvar|((connection|read)_)?timeout"
 )
-"""What adlfs hands on to `azure.identity.DefaultAzureCredential`, which names its words nowhere."""
+"""Words that adlfs hands on to `azure.identity.DefaultAzureCredential`, and those that an older adlfs drops."""
 
 _FSSPECS = ("batch_size", "listings_expiry_time", "max_paths", "skip_instance_cache", "use_listings_cache")
 
