@@ -207,6 +207,12 @@ def confirm(question: str, *, yes: bool) -> None:
         return
     if not somebody_answers():
         raise Failure(f"{question} There is nobody to ask: say --yes, or look with --dry-run first", USAGE)
-    if not click.confirm(question, err=True):
+    try:
+        answer = click.confirm(question, err=True)
+    except click.Abort as error:
+        if isinstance(error.__context__, KeyboardInterrupt):
+            raise KeyboardInterrupt from None
+        answer = False  # the input has ended
+    if not answer:
         remark("nothing was changed")
         raise click.exceptions.Exit(NO)

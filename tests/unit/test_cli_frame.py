@@ -247,6 +247,23 @@ def test_nothing_is_destroyed_without_a_yes(
     assert "Destroy it?" not in done.stdout
 
 
+def test_an_interrupt_at_a_question_is_one_and_the_end_of_the_input_is_a_no(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both were "Aborted!" and 1, so a script took an interrupt for an answer."""
+    agent(lab, "r", 1)
+    ended = lab.terminal(monkeypatch, "delete", "r", answer="")
+    assert (ended.code, "nothing was changed" in ended.err) == (1, True)
+
+    def interrupted(*_: Any, **__: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("click.termui.visible_prompt_func", interrupted)
+    monkeypatch.setattr(frame, "somebody_answers", lambda: True)
+    with pytest.raises(KeyboardInterrupt):  # which is code 130, as everywhere
+        frame.confirm("Destroy it?", yes=False)
+
+
 # ---- numbers
 
 
