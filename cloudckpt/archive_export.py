@@ -10,6 +10,7 @@ ones, are in memory. It does not repair: damage ends it, with advice.
 from __future__ import annotations
 
 import hashlib
+import io
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -89,11 +90,15 @@ async def export(
         sign: The Ed25519 key to sign it with.
 
     Raises:
+        InvalidInputError: The file is not open for writing bytes, or the key can't be used.
         RunNotFoundError: There is no such run.
         CorruptCheckpointError: A run is damaged; what was written so far is no archive.
     """
     if isinstance(runs, str):
         raise InvalidInputError("give the ids of the runs in a list", got=runs)
+    given: object = file
+    if not callable(getattr(given, "write", None)) or isinstance(given, io.TextIOBase):
+        raise InvalidInputError("an archive must be a file that is open for writing bytes")
     key = None if sign is None else signing.private_key(sign)
     writer = _Writer(file, effects)
     with each_its_own():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import random
 import re
@@ -15,6 +16,7 @@ import cloudckpt
 from cloudckpt import keys
 from cloudckpt.archive import SIGNATURES
 from cloudckpt.cli import archives, checks
+from cloudckpt.errors import InvalidInputError
 from cloudckpt.examine import ADVICE
 from tests.protocol.signers import KEYS, pem, public_pem
 from tests.unit.cli_lab import Lab, Told, agent, new_lab
@@ -322,3 +324,10 @@ def test_every_kind_of_problem_is_on_the_page() -> None:
     rows = [line.split(" | ")[0] for line in page.splitlines() if line.startswith("| `")]
     told = {kind for row in rows for kind in re.findall(r"`([\w-]+)`", row)}
     assert set(ADVICE) <= told
+
+
+@pytest.mark.parametrize("file", [io.StringIO(), "runs.tar", Path("runs.tar"), None], ids=repr)
+def test_an_export_wants_a_file_of_bytes(lab: Lab, file: Any) -> None:
+    """As an import does; a name, the first thing that one tries, had no attribute 'write'."""
+    with pytest.raises(InvalidInputError, match="open for writing bytes"):
+        lab.store.export(["r"], file)
