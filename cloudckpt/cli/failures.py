@@ -83,7 +83,7 @@ def told() -> Iterator[None]:
         raise Failure(str(error), code_of(error)) from error
     except RecursionError as error:
         raise Failure(
-            "the state is nested too deep to be shown; cat --stored gives its bytes", USAGE
+            "this is nested too deep to be read or shown; of a state cat --stored gives the bytes", USAGE
         ) from error
     except KeyboardInterrupt:
         click.echo("interrupted", err=True)

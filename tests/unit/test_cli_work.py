@@ -32,6 +32,8 @@ def test_a_submitted_run_has_the_state_of_the_file(lab: Lab, tmp_path: Path) -> 
 def test_what_is_no_state_and_what_exists_is_refused(lab: Lab) -> None:
     told = lab("submit", "a", "--state", "-", input="{")
     assert (told.code, "not JSON" in told.err) == (2, True)
+    deep = lab("submit", "a", "--state", "-", input="[" * 100_000)
+    assert (deep.code, "nested too deep to be read" in deep.err) == (2, True)
     agent(lab, "r", 1)
     told = lab("submit", "r")
     assert (told.code, "exists already" in told.err) == (1, True)
