@@ -73,6 +73,10 @@ def _split(url: str | os.PathLike[str]) -> tuple[str, str]:
         text = url  # type: ignore[assignment]  # told below
     if not isinstance(text, str) or not text.strip():
         raise InvalidInputError(f"a store's URL must be a str or a path: {_SCHEMES}", got=url)
+    if text[-1] in "\r\n":  # as of a file or a secret: a store beside the one that is meant
+        raise InvalidInputError(
+            "a store's URL, such as s3://BUCKET/PREFIX, can't end with a line break", got=text
+        )
     scheme, colon, rest = text.partition("://")
     if not colon:
         meant = text.partition(":")[0].lower()

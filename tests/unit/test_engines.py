@@ -42,7 +42,10 @@ def test_each_call_makes_an_engine_of_its_own() -> None:
     assert make() is not make()
 
 
-@pytest.mark.parametrize("url", ["", "  ", None, 5, b"memory://x", "s3://", "s3:///key", "file://", "/a\0b"])
+@pytest.mark.parametrize(
+    "url",
+    ["", "  ", None, 5, b"memory://x", "s3://", "s3:///key", "file://", "/a\0b", "s3://b/x\n", "/a\r\n"],
+)
 def test_an_unusable_url_is_refused_with_the_forms(url: Any) -> None:
     with pytest.raises(InvalidInputError) as caught:
         engine_for(url)
