@@ -22,6 +22,7 @@ from cloudckpt.run import Run
 from cloudckpt.store import Store
 
 MIB: Final = 1 << 20
+STDOUT: Final = (Path("-"), Path("/dev/stdout"))
 
 IMPORTED: Final = (
     Column("run", "run", style="bold"),
@@ -86,7 +87,7 @@ def export(
     All runs of the store, or those that are named: a tar file with all that they refer to, which
     verifies by itself. Safe while agents are at work: each run is archived as it was at one point.
     """
-    path = None if path == Path("-") else path
+    path = None if path in STDOUT else path  # where no sentence may follow
     if path is None and (out.as_json or sys.stdout.isatty()):
         raise click.UsageError("say where to: --output FILE, or > FILE without --json")
     ids = [names.whole(store, name, _id_of) for name in runs] or [info.id for info in store.runs(prefix)]

@@ -260,7 +260,10 @@ def test_an_export_into_what_is_no_file_leaves_it_what_it_is(lab: Lab, tmp_path:
     assert lab("export", "r", "-o", str(link)).code == 0
     assert link.is_symlink()
     assert lab("verify", str(seen)).code == lab("verify", str(link)).code == 0
-    assert lab("export", "r", "-o", "-").err.startswith("1 run, 1 member, ")
+    for stdout in ("-", "/dev/stdout"):
+        told = lab("export", "r", "-o", stdout)
+        assert told.err.startswith("1 run, 1 member, ")
+        assert "1 member" not in told.out
     assert sorted(tmp_path.iterdir()) == [link, pipe, tmp_path / "real.tar", seen]
 
 
