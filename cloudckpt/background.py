@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import os
 import threading
-from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from concurrent import futures
 from contextlib import suppress
@@ -56,6 +55,8 @@ class _Job(Generic[P]):
         keep: Whether it is committed whatever comes after it.
         count: How many saves it stands for.
         outcome: Shared by all of them.
+        begun: Whether somebody was asked to commit it.
+        taken: Whether somebody does.
     """
 
     number: int
@@ -63,6 +64,8 @@ class _Job(Generic[P]):
     keep: bool
     count: int
     outcome: Outcome
+    begun: bool = False
+    taken: bool = False
 
 
 class Saver(Generic[P]):
@@ -86,7 +89,7 @@ class Saver(Generic[P]):
         self._of = of
         self._process = os.getpid()
         self._guard = threading.RLock()  # a signal's handler may ask in the middle of an offer
-        self._queue: deque[_Job[P]] = deque()
+        self._queue: tuple[_Job[P], ...] = ()
         self._flying: _Job[P] | None = None
         self._number = 0
         self._wanted = 0  # saves up to this number are committed, later ones wait to be wanted
@@ -125,25 +128,30 @@ class Saver(Generic[P]):
         """
         with self._guard:
             self._check()
-            count, outcome = 1, Outcome()
-            if len(self._queue) >= room:
-                old = next((one for one in self._queue if not one.keep), None)
-                if overflow == "error":
-                    raise ThrottledError(
-                        "saves are made faster than the store takes them; save less often, or let newer "
-                        "ones take the place of older ones (overflow='latest')",
-                        kind="queue-full",
-                        run=self._of,
-                        waiting=len(self._queue),
-                    )
-                if overflow == "block" or old is None:
-                    return None
-                self._queue.remove(old)
-                count, outcome = old.count + 1, old.outcome
-            self._number += 1
-            self._queue.append(_Job(self._number, work, keep, count, outcome))
-            pending = Pending(self, self._number, outcome)
-            _unfinished.add(self)
+            while True:
+                queue, number = self._queue, self._number
+                old, count, outcome = None, 1, Outcome()
+                if len(queue) >= room:
+                    old = next((one for one in queue if not one.keep), None)
+                    if overflow == "error":
+                        raise ThrottledError(
+                            "saves are made faster than the store takes them; save less often, or let newer "
+                            "ones take the place of older ones (overflow='latest')",
+                            kind="queue-full",
+                            run=self._of,
+                            waiting=len(queue),
+                        )
+                    if overflow == "block" or old is None:
+                        return None
+                    count, outcome = old.count + 1, old.outcome
+                job = _Job(number + 1, work, keep, count, outcome)
+                pending = Pending(self, job.number, outcome)
+                _unfinished.add(self)
+                kept = tuple(one for one in queue if one is not old)
+                if self._queue is queue and self._number == number:  # else a signal's handler has offered
+                    # At once: an interrupt that takes the older one and leaves none would lose a save.
+                    self._queue, self._number = (*kept, job), job.number
+                    break
         if start:
             self.want(pending.number)
         return pending
@@ -161,31 +169,41 @@ class Saver(Generic[P]):
             raise ClosedError("this save is the parent process's, before the fork", run=self._of)
         with self._guard:
             self._wanted = max(self._wanted, number)
-            first = self._next() if self._flying is None else None
-        if first is None:
-            return
-        work = self._work(first)
-        try:
-            self._begin(work)
-        except BaseException:  # such as of a process that may start no more threads: tried again when wanted
-            work.close()
-            with self._guard:
-                self._queue.appendleft(first)
-                self._flying = None
-            raise
+            if self._flying is None:
+                self._next()
+            job = self._flying
+            if job is None or job.begun:
+                return
+            work = self._work(job)
+            try:
+                job.begun = True
+                self._begin(work)
+            except BaseException:  # as of a process that may start no more threads: again when it is wanted
+                job.begun = False
+                with suppress(ValueError):  # it was begun, and then an interrupt struck
+                    work.close()
+                raise
 
     # ---- aside
 
     def _next(self) -> _Job[P] | None:
         """Take the next that is wanted, in the place of the one that has ended."""
         with self._guard:
-            wanted = self._queue and self._queue[0].number <= self._wanted
-            self._flying = self._queue.popleft() if wanted else None
+            if self._queue and self._queue[0].number <= self._wanted:
+                self._flying, self._queue = self._queue[0], self._queue[1:]
+            else:
+                self._flying = None
             self._rest()
             return self._flying
 
+    def _is_taken(self, job: _Job[P]) -> bool:
+        """Take a job, unless somebody else has: one that an interrupt struck at may be begun twice."""
+        with self._guard:
+            before, job.begun, job.taken = job.taken, True, True
+            return before
+
     async def _work(self, job: _Job[P] | None) -> None:
-        while job is not None:
+        while job is not None and not self._is_taken(job):
             try:
                 info = await self._commit(job.work)
             except Exception as error:  # noqa: BLE001 - it is kept, and raised by the next call
@@ -206,7 +224,7 @@ class Saver(Generic[P]):
                 self._stopped = error
             if self._stopped is not None or not isinstance(error, Exception):
                 lost += self._queue
-                self._queue.clear()
+                self._queue = ()
             following = self._next()
         for one in lost:
             one.outcome.set_exception(error)

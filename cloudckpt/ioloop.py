@@ -60,11 +60,10 @@ class IOLoop:
         with self._lock:
             if self._loop is None:
                 self._selector = selectors.DefaultSelector()
-                self._loop = asyncio.SelectorEventLoop(self._selector)
-                self._thread = threading.Thread(
-                    target=self._loop.run_forever, name="cloudckpt-io", daemon=True
-                )
+                loop = asyncio.SelectorEventLoop(self._selector)
+                self._thread = threading.Thread(target=loop.run_forever, name="cloudckpt-io", daemon=True)
                 self._thread.start()
+                self._loop = loop  # not before: an interrupt would leave a loop that nobody runs
             return self._loop
 
     def running(self) -> asyncio.AbstractEventLoop | None:

@@ -15,13 +15,13 @@ import os
 import threading
 import time
 from collections.abc import Callable, Collection, Coroutine
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from cloudckpt.clock import Clock
 from cloudckpt.effects import Background, Effects
-from cloudckpt.errors import InvalidInputError
+from cloudckpt.errors import AmbiguousError, InvalidInputError
 from cloudckpt.ioloop import IOLoop
 from cloudckpt.late import Late
 
@@ -67,7 +67,7 @@ class Runner(Protocol):
         """Run a coroutine to its end without blocking the caller's loop.
 
         A cancelled caller goes on at once. The work is cancelled too where the engine allows
-        that, and is among `abandoned` until it ends where not.
+        that; where not, it ends at the next lock, and is among `abandoned` until then.
         """
         ...
 
@@ -206,16 +206,18 @@ class _Aside:
     """
 
     def __init__(self, work: Coroutine[Any, Any, Any]) -> None:
-        self._work = work
+        self._unbegun = iter((work,))  # for the first, between whom and the work no interrupt comes
         self._context = copy_context()  # as a task has it: the deadline is in it
-        self._begun = threading.Lock()  # taken by who does it, and never given back
         self._ended: futures.Future[Any] = futures.Future()
         _aside.submit(self._do)
 
     def _do(self) -> None:
-        if self._begun.acquire(blocking=False):
+        for work in self._unbegun:
             try:
-                self._ended.set_result(self._context.run(drive, self._work))
+                self._ended.set_result(self._context.run(drive, work))
+            except (KeyboardInterrupt, SystemExit):  # of the one who waits, and of nobody who waits later
+                self._ended.set_exception(AmbiguousError("work aside was interrupted"))
+                raise
             except BaseException as error:  # noqa: BLE001 - as a pool does: raised to who waits
                 self._ended.set_exception(error)
 
@@ -227,9 +229,25 @@ class _Aside:
         return self._ended.result()
 
 
+class _Calls(threading.local):
+    """The calls under way on this thread.
+
+    Attributes:
+        locks: What they hold or wait for.
+        is_given_up: Whether the caller was cancelled, and went on without them.
+    """
+
+    def __init__(self) -> None:
+        self.locks: list[_ThreadLock] = []
+        self.is_given_up: Callable[[], bool] = lambda: False
+
+
+_calls = _Calls()
+
+
 class _ThreadLock(AbstractAsyncContextManager[None]):
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # which knows whose it is
         self._owner: int | None = None
 
     async def __aenter__(self) -> None:
@@ -239,20 +257,37 @@ class _ThreadLock(AbstractAsyncContextManager[None]):
                 "a call of this run is under way on the same thread and was interrupted by this one, as by a "
                 "signal handler; set a flag there, and save where the flag is seen"
             )
+        _calls.locks.append(self)
         self._lock.acquire()
         self._owner = here
+        if _calls.is_given_up():  # what it would commit now would come after what its caller did since
+            self.let_go()
+            raise asyncio.CancelledError
 
     async def __aexit__(self, *_: object) -> None:
-        self._owner = None
-        self._lock.release()
+        self.let_go()
+
+    def let_go(self) -> None:
+        """Let others have it, if this thread has it. Safe to call again."""
+        if self._owner == threading.get_ident():
+            self._owner = None
+        with suppress(RuntimeError):  # an interrupt struck while it was waited for
+            self._lock.release()
+        if self in _calls.locks:
+            _calls.locks.remove(self)
 
 
 def drive(work: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine that never suspends to its end, here and now."""
+    before = len(_calls.locks)
     try:
         work.send(None)
     except StopIteration as end:
         return end.value  # type: ignore[no-any-return]
+    finally:
+        # An interrupt may strike between a lock and the block that would give it back.
+        for lock in _calls.locks[before:]:
+            lock.let_go()
     work.close()
     raise InvalidInputError("an engine that says it is blocking suspended; it must set blocking = False")
 
@@ -287,9 +322,11 @@ class DirectRunner:
         ended: futures.Future[None] = futures.Future()
 
         def begin() -> T:
+            before, _calls.is_given_up = _calls.is_given_up, lambda: ended in self._abandoned
             try:
                 return drive(next(unbegun))
             finally:
+                _calls.is_given_up = before
                 ended.set_result(None)
 
         try:

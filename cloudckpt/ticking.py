@@ -36,33 +36,34 @@ class Ticker:
         os.register_at_fork(after_in_child=self._begin)
 
     def _begin(self) -> None:
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()  # not the condition's own block, which an interrupt may part from it
+        self._changed = threading.Condition(self._lock)
         self._due: list[Due] = []
         self._thread: threading.Thread | None = None
 
     def after(self, seconds: float, call: Callable[[], None]) -> Due:
         """Call a function once, so many seconds from now, in a thread of ours."""
         due = Due(time.monotonic() + seconds, next(self._numbers), call)
-        with self._changed:
+        with self._lock:
             heapq.heappush(self._due, due)
             if self._thread is None:
                 thread = threading.Thread(target=self._run, name="cloudckpt-ticker", daemon=True)
                 thread.start()
-                self._thread = thread  # only now: it may be that no more threads can be started
+                self._thread = thread  # only now: no thread may be to be had, or an interrupt come
             self._changed.notify()
         return due
 
     def cancel(self, due: Due) -> None:
         """Do not make a call, unless it has begun."""
-        with self._changed:
+        with self._lock:
             if due in self._due:
                 self._due.remove(due)
                 heapq.heapify(self._due)
                 self._changed.notify()
 
     def _run(self) -> None:
-        changed = self._changed
-        with changed:
+        lock, changed = self._lock, self._changed  # of this process, also after a fork
+        with lock:
             while self._due:
                 wait = self._due[0].when - time.monotonic()
                 if wait > 0:
