@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from datetime import datetime
@@ -19,28 +18,30 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from cloudckpt.access import Access
-from cloudckpt.calls import check_key, idempotency_key, key_of, parameters_of, type_of
+from cloudckpt.calls import idempotency_key, key_of
 from cloudckpt.codec import decode
 from cloudckpt.core import Core
+from cloudckpt.doing import Call, Keys
 from cloudckpt.errors import CorruptCheckpointError, InFlightError, InvalidInputError
-from cloudckpt.hooks import tell
 from cloudckpt.late import Late
 from cloudckpt.ledger import ActionInfo, Begin, End, Past, action_info, newest_actions
 from cloudckpt.model import Action, Manifest
 from cloudckpt.twins import awaited, waits
 
 if TYPE_CHECKING:
-    from cloudckpt import events
+    from concurrent import futures
+
+    from cloudckpt import pending
     from cloudckpt.codec.intake import Intake
     from cloudckpt.commit import RunWriter
-else:  # made for those who listen only
-    events = Late("cloudckpt.events")
+else:  # who cancels nothing needs none
+    futures = Late("concurrent.futures")
+    pending = Late("cloudckpt.pending")
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
 Policy = Literal["fail", "retry", "ask"]
-POLICIES = ("fail", "retry", "ask")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +81,7 @@ class Acting:
     _writer: RunWriter | None
     _intake: Intake
     _past: Past | None
-    _acting: set[str]
-    _guard: threading.Lock
+    _acting: Keys
     _closed: bool
 
     def _claimed(self) -> RunWriter:
@@ -130,10 +130,12 @@ class Acting:
             WaitingError: Policy "ask", and nobody has answered yet.
             FencedError: Another process is the run's writer: nothing was done.
         """
-        call = _Call(self, key, fn, (args, kwargs), policy)
+        call = Call(key, fn, (args, kwargs), policy, run=self.id, intake=self._intake)
         if inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(verify):
             raise InvalidInputError("this is a coroutine function; use `await run.aonce(...)`", key=key)
-        with call:
+        if self._root.left:  # the result of this very action may be among it
+            futures.wait(tuple(self._root.left))
+        with self._acting.alone(key), call:
             found = self._core.call(self._found(call))
             if isinstance(found, InFlight) and verify is not None:
                 found = _looked(key, verify(found))
@@ -159,9 +161,15 @@ class Acting:
         verify: Callable[[InFlight], Any] | None = None,
         **kwargs: Any,
     ) -> T:
-        """`once`, awaited; `fn` and `verify` may be coroutine functions. Several at a time share commits."""
-        call = _Call(self, key, fn, (args, kwargs), policy)
-        with call:
+        """`once`, awaited; `fn` and `verify` may be coroutine functions. Several at a time share commits.
+
+        Cancelled before `fn` has returned, the action is in flight if it was begun; after that, its
+        result is recorded all the same.
+        """
+        call = Call(key, fn, (args, kwargs), policy, run=self.id, intake=self._intake)
+        if self._root.left:  # the result of this very action may be among it
+            await pending.until(tuple(self._root.left))
+        with self._acting.alone(key), call:
             found = await self._core.acall(self._found(call))
             if isinstance(found, InFlight) and verify is not None:
                 found = _looked(key, await _value(verify(found)))
@@ -169,12 +177,12 @@ class Acting:
                 found = await self._core.acall(self._decided(call, found))
             if isinstance(found, Happened):
                 if not call.known:
-                    await self._root.akept(self._ended(call, found.value))
+                    await self._root.asee_through(self._ended(call, found.value))
                 done: T = found.value
                 return done
             await self._core.acall(self._begun(call))
             value: T = await _value(fn(*args, **kwargs, **call.extra))
-            await self._root.akept(self._ended(call, value))
+            await self._root.asee_through(self._ended(call, value))
             return value
 
     @overload
@@ -260,10 +268,10 @@ class Acting:
 
     # ---- the steps of one
 
-    async def _found(self, call: _Call) -> Happened | InFlight | None:
+    async def _found(self, call: Call) -> Happened | InFlight | None:
         return await self._claimed().reading(lambda manifest: self._found_in(manifest, call))
 
-    async def _found_in(self, manifest: Manifest, call: _Call) -> Happened | InFlight | None:
+    async def _found_in(self, manifest: Manifest, call: Call) -> Happened | InFlight | None:
         action = await self._action(manifest, call.key)
         if action is None:
             return None
@@ -306,7 +314,7 @@ class Acting:
         # None is what a person or a `verify` says of one that happened: it has no result to fit.
         return plain if type_ is None or plain is None else decode(data, type_)
 
-    async def _decided(self, call: _Call, found: InFlight) -> Happened | None:
+    async def _decided(self, call: Call, found: InFlight) -> Happened | None:
         """Return what the policy says of an action in flight; None when it is to be done again."""
         if call.policy == "retry":
             return None
@@ -326,51 +334,16 @@ class Acting:
     async def _asked_whether(self, key: str, found: InFlight) -> Happened | None:
         raise NotImplementedError
 
-    async def _begun(self, call: _Call) -> None:
+    async def _begun(self, call: Call) -> None:
         call.attempt, call.writer = self._core.effects.new_id(), self._claimed()
         await call.writer.record(Begin(call.key, call.digest, call.attempt))
 
-    async def _ended(self, call: _Call, value: Any) -> None:
+    async def _ended(self, call: Call, value: Any) -> None:
         data = self._intake.result(value, f"the result of {call.key!r}, which was done,")
         # Who began it ends it, also when the run was closed meanwhile, as by another task's error.
         writer = call.writer if call.writer is not None and self._closed else self._claimed()
         await writer.record(End(call.key, call.attempt, data))
         call.known = True
-
-
-class _Call:
-    """One call of `once`, under way. A key is done by one thread at a time."""
-
-    def __init__(
-        self, run: Acting, key: str, fn: Any, arguments: tuple[tuple[Any, ...], dict[str, Any]], policy: str
-    ) -> None:
-        args, kwargs = arguments
-        self.key = check_key(key)
-        if not callable(fn):
-            raise InvalidInputError("what is done once must be callable", key=key, got=type(fn).__name__)
-        if policy not in POLICIES:
-            raise InvalidInputError("unknown policy", got=policy, known=list(POLICIES))
-        self.run = run
-        self.policy = policy
-        self.digest = _digest(run, args, kwargs)
-        self.type = type_of(fn)
-        self.attempt = ""
-        self.writer: RunWriter | None = None  # that began it
-        self.known = False  # whether its result is recorded
-        self.recorded = False  # whether it was before this call
-        takes = "idempotency_key" in parameters_of(fn) and "idempotency_key" not in kwargs
-        self.extra = {"idempotency_key": idempotency_key(run.id, key)} if takes else {}
-
-    def __enter__(self) -> None:
-        with self.run._guard:
-            if self.key in self.run._acting:
-                raise InvalidInputError("another thread or task is doing this action now", key=self.key)
-            self.run._acting.add(self.key)
-        tell(lambda: events.Acting(self.run.id, self.key, self))
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
-        self.run._acting.discard(self.key)
-        tell(lambda: events.Acted(self.run.id, self.key, self, known=self.recorded, error=error))
 
 
 def _looked(key: str, found: Any) -> Happened | InFlight | None:
@@ -387,11 +360,6 @@ def _looked(key: str, found: Any) -> Happened | InFlight | None:
 def _in_flight(run: str, action: Action) -> InFlight:
     key = idempotency_key(run, action.key)
     return InFlight(run, action.key, action.arguments, action.tries, action.begun, key)
-
-
-def _digest(run: Acting, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-    data = run._intake.result([list(args), dict(sorted(kwargs.items()))], "the arguments of an action")
-    return hashlib.sha256(data).hexdigest()
 
 
 async def _value(value: Any) -> Any:

@@ -9,7 +9,7 @@ waiting run needs no process. What becomes of a question in the ledger is in `qu
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -69,6 +69,10 @@ class Question:
     expires: datetime | None
 
 
+Look = Callable[[], Coroutine[Any, Any, Happened | WaitingError]]
+"""Looks once whether what is waited for is there."""
+
+
 class Asking(Acting):
     """The part of `Run` that waits."""
 
@@ -101,16 +105,8 @@ class Asking(Acting):
             WaitingError: There is no answer yet; has the token. With `kind` "expired": it expired.
             InvalidInputError: An argument is not usable.
         """
-        ask, poll = self._question(prompt, key, schema, expires), check_seconds("poll", poll)
-        draft = None if state is None else self._draft_of(state)
-        while True:
-            found = self._core.call(self._asked(ask, draft))
-            if isinstance(found, Happened):
-                return found.value
-            if poll is None or found.kind is not None:
-                raise found
-            draft = None
-            self._core.call(self._sleep(poll))
+        poll = check_seconds("poll", poll)
+        return self._polled(self._asking(prompt, key, state, schema, expires), poll)
 
     async def await_answer(
         self,
@@ -123,22 +119,35 @@ class Asking(Acting):
         poll: float | None = None,
     ) -> Any:
         """`wait`, awaited."""
-        ask, poll = self._question(prompt, key, schema, expires), check_seconds("poll", poll)
-        draft = None if state is None else self._draft_of(state)
-        while True:
-            found = await self._core.acall(self._asked(ask, draft))
-            if isinstance(found, Happened):
-                return found.value
-            if poll is None or found.kind is not None:
-                raise found
-            draft = None
-            await self._core.acall(self._sleep(poll))
+        poll = check_seconds("poll", poll)
+        return await self._apolled(self._asking(prompt, key, state, schema, expires), poll)
 
     def _draft_of(self, state: object) -> Draft:
         raise NotImplementedError
 
-    async def _sleep(self, seconds: float) -> None:
-        await self._core.effects.sleep(seconds)
+    def _asking(
+        self, prompt: str, key: str | None, state: object, schema: Any, expires: float | timedelta | None
+    ) -> Look:
+        ask = self._question(prompt, key, schema, expires)
+        drafts = iter(() if state is None else (self._draft_of(state),))  # the first look saves it
+        return lambda: self._asked(ask, next(drafts, None))
+
+    # Each look is a call of its own, and so is the wait between two: a call's deadline is not for
+    # all of them, and who waits can be cancelled.
+
+    def _polled(self, look: Look, poll: float | None) -> Any:
+        while isinstance(found := self._core.call(look()), WaitingError):
+            if poll is None or found.kind is not None:
+                raise found
+            self._core.pause(poll)
+        return found.value
+
+    async def _apolled(self, look: Look, poll: float | None) -> Any:
+        while isinstance(found := await self._core.acall(look()), WaitingError):
+            if poll is None or found.kind is not None:
+                raise found
+            await self._core.apause(poll)
+        return found.value
 
     def _question(
         self, prompt: str, key: str | None, schema: Any, expires: float | timedelta | None
@@ -291,7 +300,7 @@ class Asking(Acting):
 
     # ---- other runs
 
-    async def _wait_for(self, run_id: str, *, poll: float | None = None) -> Any:
+    def wait_for(self, run_id: str, *, poll: float | None = None) -> Any:
         """Return the last state of another run of the store, once it has ended by `finish`.
 
         Args:
@@ -304,23 +313,29 @@ class Asking(Acting):
             RunDeletedError: It was deleted.
         """
         poll = check_seconds("poll", poll)
+        return self._polled(self._looking_for(run_id), poll)
+
+    async def await_for(self, run_id: str, *, poll: float | None = None) -> Any:
+        """`wait_for`, awaited."""
+        poll = check_seconds("poll", poll)
+        return await self._apolled(self._looking_for(run_id), poll)
+
+    def _looking_for(self, run_id: str) -> Look:
         key = made_of(f"run:{keys.check_run_id(run_id)}")
         question = {"prompt": f"the end of run {run_id}", "child": run_id}
         digest = hashlib.sha256(run_id.encode("utf-8", "surrogatepass")).hexdigest()
         ask = Begin(key, digest, self._core.effects.new_id(), question)
-        while True:
+
+        async def look() -> Happened | WaitingError:
             action = await self._claimed().reading(lambda manifest: self._action(manifest, key))
             status = await self._status_of(run_id)
             if status in ENDED:
-                return await self._child_ended(run_id, status, action)
+                return Happened(await self._child_ended(run_id, status, action))
             if action is None:
                 await self._claimed().record(ask)
-            if poll is None:
-                raise self._waiting(key, action.attempt if action else ask.attempt, question)
-            await self._sleep(poll)
+            return self._waiting(key, action.attempt if action else ask.attempt, question)
 
-    wait_for = waits(_wait_for)
-    await_for = awaited(_wait_for)
+        return look
 
     async def _status_of(self, run_id: str) -> str | None:
         try:

@@ -181,7 +181,7 @@ class Claiming:
             left = end - self._core.effects.clock.monotonic()
             if run is not None or left <= 0:
                 return run
-            self._core.call(self._paused(min(poll, left)))
+            self._core.pause(min(poll, left))
 
     async def aclaim(
         self,
@@ -200,7 +200,7 @@ class Claiming:
             left = end - self._core.effects.clock.monotonic()
             if run is not None or left <= 0:
                 return run
-            await self._core.acall(self._paused(min(poll, left)))
+            await self._core.apause(min(poll, left))
 
     def _prepared(self, lease: float, wait: float, poll: float) -> tuple[Rounds, float]:
         check_seconds("lease", lease)
@@ -210,9 +210,6 @@ class Claiming:
         if self._rounds is None:
             self._rounds = Rounds(self._core)
         return self._rounds, self._core.effects.clock.monotonic() + wait
-
-    async def _paused(self, seconds: float) -> None:
-        await self._core.effects.sleep(seconds)
 
     async def _round(
         self, rounds: Rounds, prefix: str, skip: Container[str], options: Mapping[str, Any]

@@ -341,7 +341,9 @@ class RunWriter(Holding):
                 raise RunDeletedError("the run was deleted; use another run id", run=self._run)
             else:
                 self._check_expected(base, expect)  # before anybody is fenced
-                if claimed is None:
+                if (
+                    claimed is None and base.manifest.writer.id != self.id
+                ):  # its own, of which it was not told
                     self._sightings.check(base.manifest, self._terms)
                 new = replace(
                     base.manifest,

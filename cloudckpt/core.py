@@ -66,6 +66,9 @@ class Core:
         clock: Where times come from.
         probed: True when the store needs no probe.
         rides: Whether small payloads ride in the pointer, see `RunWriter`.
+
+    Attributes:
+        left: Work that is seen through without its caller, who was cancelled.
     """
 
     def __init__(
@@ -88,7 +91,8 @@ class Core:
         self._runner = make_runner(blocking=engine.blocking, clock=clock)
         self.sightings = Sightings(clock)
         self._take(engine)
-        self.closed = False
+        self.closed = False  # from when that was asked for
+        self._has_ended = False
         _cores.add(self)
 
     @property
@@ -108,13 +112,6 @@ class Core:
         with within(self._policy, self.effects):
             return await self._runner.acall(work)
 
-    async def akept(self, work: Coroutine[Any, Any, T]) -> T:
-        """As `acall`, of what goes on to its end also when its caller is cancelled."""
-        self.check_open(work)
-        outcome = self.aside(work)
-        await pending.until([outcome])
-        return outcome.result()
-
     def saver(
         self, commit: Callable[[Any], Coroutine[Any, Any, CheckpointInfo]], *, of: str
     ) -> background.Saver[Any]:
@@ -129,6 +126,27 @@ class Core:
     def aside(self, work: Coroutine[Any, Any, T]) -> futures.Future[T]:
         """Let a coroutine of the protocol run behind its caller; return what to wait for."""
         return self._runner.aside(self._timed(work))
+
+    async def asee_through(self, work: Coroutine[Any, Any, T]) -> T:
+        """`acall`, for work that goes on to its end although its caller is cancelled."""
+        self.check_open(work)
+        ended = self.aside(work)
+        try:
+            await pending.until([ended])
+        except BaseException:
+            self.left.add(ended)
+            ended.add_done_callback(self.left.discard)
+            raise
+        return ended.result()
+
+    def pause(self, seconds: float) -> None:
+        """Wait between two calls, and not within one: it has no part in their deadlines."""
+        self.call(_slept(self.effects, seconds))
+
+    async def apause(self, seconds: float) -> None:
+        """`pause`, awaited: on the caller's loop, since a thread that sleeps can't be cancelled."""
+        self.check_open()
+        await asyncio.sleep(seconds)
 
     async def _timed(self, work: Coroutine[Any, Any, T]) -> T:
         with within(self._policy, self.effects):
@@ -179,15 +197,17 @@ class Core:
     def close(self, *, timeout: float | None = None) -> None:
         """Let what runs started aside end, and close the engine. Safe to call twice.
 
+        One that was interrupted or cancelled is gone on with by the next call, or by the interpreter's end.
+
         Raises:
             CloudckptError: Why a save that was behind its caller is not durable.
         """
-        if not self.closed:
+        if not self._has_ended:
             self.closed = True
             failure = background.end_all(self._savers, timeout) if self._savers else None
             try:
-                if self._runner.abandoned:
-                    futures.wait(self._runner.abandoned, timeout)
+                if left := [*self._runner.abandoned, *self.left]:
+                    futures.wait(left, timeout)
                 with within(self._policy, self.effects):
                     self._runner.call(self._end(), timeout=timeout)
             finally:
@@ -196,12 +216,11 @@ class Core:
 
     async def aclose(self) -> None:
         """`close`, awaited."""
-        if not self.closed:
+        if not self._has_ended:
             self.closed = True
             failure = await background.aend_all(self._savers) if self._savers else None
             try:
-                if self._runner.abandoned:
-                    await asyncio.to_thread(futures.wait, self._runner.abandoned)
+                await pending.until([*self._runner.abandoned, *self.left])
                 with within(self._policy, self.effects):
                     await self._runner.acall(self._end())
             finally:
@@ -209,13 +228,18 @@ class Core:
                     raise failure
 
     async def _end(self) -> None:
-        for writer in list(self._writers):
-            await writer.release()
-        for objects in list(self._objects):
-            await objects.settle()
-        await self._sweeper.settle()
-        self._dropped.detach()
-        await self.storage.close()
+        try:
+            for writer in list(self._writers):
+                await writer.release()
+            for objects in list(self._objects):
+                await objects.settle()
+            await self._sweeper.settle()
+            self._dropped.detach()
+            await self.storage.close()
+        except Exception:
+            self._has_ended = True  # as well as it could
+            raise
+        self._has_ended = True
 
     def check_open(self, work: Coroutine[Any, Any, Any] | None = None) -> None:
         """Raise `ClosedError` after the end; `work` is then let go."""
@@ -243,6 +267,11 @@ class Core:
         self._writers: weakref.WeakSet[commit.RunWriter] = weakref.WeakSet()
         self._objects: weakref.WeakSet[Objects] = weakref.WeakSet()  # one with a put under way lives
         self._savers: weakref.WeakSet[background.Saver[Any]] = weakref.WeakSet()  # so does a busy one
+        self.left: set[futures.Future[Any]] = set()
+
+
+async def _slept(effects: Effects, seconds: float) -> None:
+    await effects.sleep(seconds)
 
 
 def _close_dropped(runner: Runner, engine: Storage) -> None:

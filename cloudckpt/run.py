@@ -22,6 +22,7 @@ from cloudckpt.codec import decode
 from cloudckpt.codec.intake import Intake
 from cloudckpt.core import Core
 from cloudckpt.curated import Curated
+from cloudckpt.doing import Keys
 from cloudckpt.errors import ClosedError, CorruptCheckpointError, DataError
 from cloudckpt.fingerprints import OnChange, check_fingerprint, check_on_change, compare
 from cloudckpt.history import Which
@@ -103,7 +104,7 @@ class Run(Working, Saving, Curated, Asking):
     def _forget_writer(self) -> None:
         """Be nobody's writer: at first, and in the child after a fork."""
         self._guard = threading.Lock()
-        self._acting: set[str] = set()
+        self._acting = Keys()
         self._past: Past | None = None
         self._writer: commit.RunWriter | None = None
         self._forget_saver()
@@ -114,14 +115,13 @@ class Run(Working, Saving, Curated, Asking):
             if self._closed:
                 raise ClosedError("the run was closed; take a new one from store.run()", run=self.id)
             if self._writer is None:
-                writer = self._core.writer(
+                self._writer = self._core.writer(
                     self.id,
                     rules=self._rules,
                     terms=self._work.terms,
                     saved=None if self._meter is None else self._meter.saved,
                 )
-                self._keep(writer)
-                self._writer = writer
+            self._keep(self._writer)
             return self._writer
 
     # ---- loading
@@ -289,14 +289,15 @@ class Run(Working, Saving, Curated, Asking):
         try:
             return None if saver is None else await background.aend_all([saver])
         finally:
-            await self._root.acall(self._settle())
+            await self._root.asee_through(self._settle())
             self._unwatch()
 
     async def _settle(self) -> None:
         with self._guard:
             self._closed = True
             writer, self._writer = self._writer, None
-            self._forget_saver()
+            if self._saver is None or not self._saver.busy:  # else nobody waited to the end, and may yet
+                self._forget_saver()
             keeper = self._unkept()
         if writer is not None:
             await writer.settle()
@@ -306,7 +307,8 @@ class Run(Working, Saving, Curated, Asking):
 
     def __enter__(self) -> Self:
         self._closed = False
-        self.acquire()
+        with self._entering():
+            self.acquire()
         return self
 
     def __exit__(
@@ -316,7 +318,8 @@ class Run(Working, Saving, Curated, Asking):
 
     async def __aenter__(self) -> Self:
         self._closed = False
-        await self.aacquire()
+        with self._entering():
+            await self.aacquire()
         return self
 
     async def __aexit__(

@@ -8,6 +8,8 @@ is held up.
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -96,12 +98,12 @@ class Working:
             UnsupportedStoreError: A first run on a store that does not keep conditions.
         """
         while (left := self._core.call(self._tried())) is not None:
-            self._core.call(self._waited(left))
+            self._core.pause(min(left, WAIT_SECONDS))
 
     async def aacquire(self) -> None:
         """`acquire`, awaited."""
         while (left := await self._core.acall(self._tried())) is not None:
-            await self._core.acall(self._waited(left))
+            await self._core.apause(min(left, WAIT_SECONDS))
 
     async def _tried(self) -> float | None:
         """Become the writer; return None, or how long to wait before it is tried again."""
@@ -113,9 +115,6 @@ class Working:
             return error.left
         return None
 
-    async def _waited(self, left: float) -> None:
-        await self._core.effects.sleep(min(left, WAIT_SECONDS))
-
     async def _claim(self, base: Base) -> None:
         """Become the writer of a run that was found free in this version, see `RunWriter.claim`."""
         await self._claimed().claim(base)
@@ -125,7 +124,7 @@ class Working:
     def _keep(self, writer: RunWriter) -> None:
         """Let the lease be renewed and others be looked for from now on, if that is asked for."""
         work = self._work
-        if work.terms.lease is not None or work.watch is not None:
+        if self._keeper is None and (work.terms.lease is not None or work.watch is not None):
             self._keeper = watching.Keeper(
                 self._root,
                 writer,
@@ -134,6 +133,15 @@ class Working:
                 watch=work.watch,
                 on_fenced=work.on_fenced,
             )
+
+    @contextmanager
+    def _entering(self) -> Iterator[None]:
+        """A block that is not entered has no end, so nobody would ever let its lease expire."""
+        try:
+            yield
+        except BaseException:
+            self._unkept()
+            raise
 
     def _unkept(self) -> watching.Keeper | None:
         """End that; return what may have an error to tell."""

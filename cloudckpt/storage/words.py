@@ -19,7 +19,7 @@ AZURES = re.compile(
     r"exclude_\w+_credential|(managed|workload)_identity_\w+|shared_cache_\w+|visual_studio_code_tenant_id"
     "|additionally_allowed_tenants|authority|process_timeout|require_envvar|((connection|read)_)?timeout"
 )
-"""Words that adlfs hands on to `azure.identity.DefaultAzureCredential`, and those that an older adlfs drops."""
+"""Words that adlfs hands on to `azure.identity.DefaultAzureCredential`, and what an older adlfs drops."""
 
 _FSSPECS = ("batch_size", "listings_expiry_time", "max_paths", "skip_instance_cache", "use_listings_cache")
 

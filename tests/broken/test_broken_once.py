@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from cloudckpt import acting, asking, making, questions
+from cloudckpt import asking, doing, making, questions
 from cloudckpt.commit import RunWriter
 from cloudckpt.errors import WaitingError
 from cloudckpt.ledger import Begin
@@ -64,12 +64,12 @@ def test_taking_one_in_flight_for_one_that_did_not_happen(monkeypatch: Patch) ->
 
 def test_a_fresh_idempotency_key_for_each_try(monkeypatch: Patch) -> None:
     counter = iter(range(99))
-    monkeypatch.setattr(acting, "idempotency_key", lambda run, key: f"{key}-{next(counter)}")
+    monkeypatch.setattr(doing, "idempotency_key", lambda run, key: f"{key}-{next(counter)}")
     assert is_caught_by(right.test_a_retry_has_the_same_idempotency_key)
 
 
 def test_believing_a_key_whatever_the_arguments(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(acting, "_digest", lambda *_: "")
+    monkeypatch.setattr(doing, "_digest", lambda *_: "")
     assert is_caught_by(right.test_the_same_key_with_other_arguments_is_an_error)
 
 
