@@ -42,6 +42,7 @@ def decode(data: bytes, type: Any = None, *, max_bytes: int = MAX_STATE_BYTES) -
         UnsupportedFormatError: A newer release or another codec wrote it.
         SchemaError: The bytes are intact, but not what was asked for.
     """
+    frame.import_codecs()
     encoded, flags = frame.unseal(data, max_bytes=max_bytes)
     try:
         value = _unpack(encoded, flags)

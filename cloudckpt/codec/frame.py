@@ -21,6 +21,7 @@ from functools import cache
 from typing import Any, Final
 
 from cloudckpt.errors import CorruptCheckpointError, InvalidInputError, UnsupportedFormatError
+from cloudckpt.late import imported
 
 CODEC: Final = "msgpack+zstd"
 CODEC_VERSION: Final = 1
@@ -105,6 +106,12 @@ class _Pieces(list[bytes]):
         """Take a piece."""
         self.append(piece)
         return len(piece)
+
+
+@cache
+def import_codecs() -> None:
+    """Import what every state needs, on whatever thread; a fork waits for it."""
+    imported("msgpack", "zstandard")
 
 
 def _compressor() -> Any:

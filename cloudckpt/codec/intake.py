@@ -8,14 +8,14 @@ and nothing depends on it.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Iterable
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from cloudckpt.codec import frame
 from cloudckpt.codec.frame import MAX_STATE_BYTES
 from cloudckpt.errors import InvalidInputError, SerializationError
-from cloudckpt.late import Late
+from cloudckpt.late import Late, imported
 
 if TYPE_CHECKING:
     from cloudckpt.codec import encoding, freezing, gently, redaction, sizes
@@ -117,6 +117,7 @@ class Intake:
             InvalidInputError: It is too large, or a rule excludes what can't be missing.
             SerializationError: It can't be carried.
         """
+        frame.import_codecs()
         return self._capture(state, explain=explain, at_once=True)()
 
     def capture(self, state: object, *, explain: bool = False) -> Callable[[], Taken]:
@@ -130,6 +131,7 @@ class Intake:
             InvalidInputError: It is too large, or a rule excludes what can't be missing.
             SerializationError: It can't be carried.
         """
+        frame.import_codecs()
         _import_all()
         return self._capture(state, explain=explain, at_once=self._size is not None and self._size <= AT_ONCE)
 
@@ -175,9 +177,7 @@ def _import_all() -> None:
 
     The lock of a module that is being imported is never released in it.
     """
-    for module in ("gently", "freezing", "sizes"):
-        importlib.import_module(f"cloudckpt.codec.{module}")
-    importlib.import_module("zstandard")
+    imported(*(f"cloudckpt.codec.{module}" for module in ("gently", "freezing", "sizes")))
 
 
 class Growth:

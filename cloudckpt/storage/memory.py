@@ -8,6 +8,7 @@ against. A forked child has a copy of its own from the fork on.
 from __future__ import annotations
 
 import itertools
+import os
 import threading
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -35,6 +36,16 @@ class _Space:
 
 _spaces: dict[str, _Space] = {}
 _spaces_lock = threading.Lock()
+
+
+def _after_fork() -> None:
+    global _spaces_lock  # noqa: PLW0603 - another thread may have held the old ones, and the child has none
+    _spaces_lock = threading.Lock()
+    for space in _spaces.values():
+        space.lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 class MemoryStorage(OneVersion):
