@@ -91,15 +91,14 @@ class Rounds:
         known, now = self._known[row.id], self._core.effects.clock.monotonic()
         try:
             base = await read_base(self._core.storage, row.id)
-        except DataError:  # damaged, or of a newer release: nobody's to work on, and `verify` tells of it
-            return None
-        if base is None:
-            return None
-        manifest = base.manifest
-        if _rests(manifest):
-            self._known[row.id] = replace(known, idle=now - known.since >= SETTLED_SECONDS)
-            return None
-        return base if await self._is_free(manifest) else None
+            if base is None:
+                return None
+            if _rests(base.manifest):
+                self._known[row.id] = replace(known, idle=now - known.since >= SETTLED_SECONDS)
+                return None
+            return base if await self._is_free(base.manifest) else None
+        except DataError:  # it, or the run that it waits for, is damaged or of a newer release: nobody's
+            return None  # to work on, and `verify` tells of it
 
     async def _is_free(self, manifest: Manifest) -> bool:
         if self._core.sightings.left(manifest):

@@ -219,6 +219,18 @@ def test_damage_of_one_run_hides_no_other() -> None:
     assert theirs.claim() is None
 
 
+def test_damage_of_a_run_that_is_waited_for_hides_no_other() -> None:
+    """Every worker of the store was told of it, by an error of its claim, and none got anything."""
+    ours, theirs = stores()
+    ours.submit("jobs/parent", {"n": 1})
+    with claimed(ours) as parent, pytest.raises(WaitingError):
+        parent.wait_for("child")
+    storage = ours._core.storage
+    by_hand(storage.put(cloudckpt.keys.manifest_key("child"), b"not a manifest"))
+    ours.submit("jobs/sound", {"n": 1})
+    assert claimed(theirs, prefix="jobs/").id == "jobs/sound"
+
+
 # ---- looking
 
 
