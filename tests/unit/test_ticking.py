@@ -8,7 +8,7 @@ import pytest
 
 from cloudckpt import ticking
 from cloudckpt.ticking import Ticker
-from tests.unit.machines import PATIENCE
+from tests.until import PATIENCE
 
 
 def test_a_call_in_a_thousand_years_is_no_obstacle_to_others() -> None:
