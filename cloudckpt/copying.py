@@ -202,20 +202,26 @@ def as_copy(manifest: Manifest, source: Core, nonce: str) -> Manifest:
 def _check_copy(source: Core, manifest: Manifest, old: Manifest) -> None:
     """Refuse to overwrite what did not come from this run.
 
-    A copy that nobody wrote to since says where it came from; else its newest
-    checkpoint must be one of the source's, and nobody became its writer whom the
-    source does not know: an epoch that went back would fence nobody any more.
+    Nobody became its writer whom the source does not know: an epoch that went back would fence nobody any
+    more. And its newest checkpoint must be one of the source's. Of a copy that nobody wrote to since, that
+    may have expired here; but a source that is behind it has lost something, or begun anew.
     """
     if old.status == "deleted":
         raise RunDeletedError(
             "the destination has a tombstone of the run; copy it to another store", kind="there", run=old.run
         )
-    if old.copied == source.url or old == manifest:
+    if old == manifest:
         return
-    is_ahead = old.epoch > manifest.epoch or (
-        old.epoch == manifest.epoch and old.writer.id != manifest.writer.id
+    is_ahead = (
+        old.seq > manifest.seq
+        or old.epoch > manifest.epoch
+        or (old.epoch == manifest.epoch and old.writer.id != manifest.writer.id)
     )
-    if is_ahead or (old.head is not None and _commit_of(source, manifest, old.seq) != old.head.commit):
+    if old.copied == source.url:
+        known = manifest.commit_of(old.seq) or old.commit_of(old.seq)
+    else:
+        known = _commit_of(source, manifest, old.seq)
+    if is_ahead or (old.head is not None and known != old.head.commit):
         raise ConflictError(
             "the destination has a run of that id with another history; copy to another store",
             run=old.run,

@@ -120,3 +120,38 @@ def test_an_agent_whose_run_is_set_back_is_told_that() -> None:
         assert (told.value.facts["known"], told.value.facts["newest"]) == (2, 1)
         assert run.load() == state_of(1)
         assert run.save(state_of(3)).seq == 2
+
+
+@pytest.mark.parametrize("saves", [1, 5, 40], ids=lambda n: f"{n} saves")
+def test_a_source_that_has_begun_anew_does_not_take_the_copy_of_the_old_one(saves: int) -> None:
+    """The nightly copy after the bucket was lost: it must not be what destroys the backup."""
+    here, there, anew = (MemoryStorage(next(_names)) for _ in range(3))
+    store, backup = Store(lambda: here), Store(lambda: there)
+    with store.run(RUN) as run:
+        for step in range(1, 6):
+            run.save(state_of(step))
+    store.copy(RUN, backup)
+    anew.url = here.url
+    with Store(lambda: anew).run(RUN) as run:
+        for step in range(101, 101 + saves):
+            run.save(state_of(step))
+    for _ in range(2):
+        with pytest.raises(ConflictError, match="another history"):
+            Store(lambda: anew).copy(RUN, backup)
+        assert backup.run(RUN).load() == state_of(5)
+
+
+def test_a_source_that_was_set_back_does_not_take_what_only_the_copy_has_left() -> None:
+    here, there = (MemoryStorage(next(_names)) for _ in range(2))
+    store, backup = Store(lambda: here), Store(lambda: there)
+    store.run(RUN).save(state_of(1))
+    earlier = by_hand(here.read(keys.manifest_key(RUN)))
+    assert earlier is not None
+    store.run(RUN).save(state_of(2))
+    store.copy(RUN, backup)
+    by_hand(here.delete([keys.manifest_key(RUN)]))
+    by_hand(here.create(keys.manifest_key(RUN), earlier.data))
+    with pytest.raises(ConflictError, match="another history"):
+        store.copy(RUN, backup)
+    assert backup.run(RUN).load() == state_of(2)
+    assert backup.copy(RUN, store).seq == 2, "the way back"
