@@ -11,6 +11,7 @@ checkpoints before its object exists. Why it is done like this: docs/design/hist
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import accumulate
@@ -18,7 +19,7 @@ from itertools import accumulate
 from cloudckpt import keys
 from cloudckpt.effects import ASIDE_SECONDS, Background, Effects
 from cloudckpt.entries import entry_bytes
-from cloudckpt.errors import CloudckptError
+from cloudckpt.errors import CloudckptError, StorageError
 from cloudckpt.model import MOST_EXPIRED, Entry, Expired, Manifest, Page
 from cloudckpt.objects import Objects
 from cloudckpt.pages import LEAF_ENTRIES, READS_AT_ONCE, Pages, Walk
@@ -240,4 +241,5 @@ class Folding:
 
     async def _ended(self) -> None:
         if self._work is not None:
-            await self._work.wait()
+            with suppress(StorageError):  # an interrupt of who waited before: nothing is ready then
+                await self._work.wait()

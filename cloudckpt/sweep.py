@@ -73,6 +73,7 @@ class Sweeper:
 
     async def _ended(self) -> None:
         for sweep in tuple(self._sweeps):
-            await sweep.wait()
+            with suppress(StorageError):  # an interrupt of who waited before: collecting finds what is left
+                await sweep.wait()
             with suppress(ValueError):  # whoever waited for it, too
                 self._sweeps.remove(sweep)

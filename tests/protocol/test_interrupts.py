@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import gc
 import itertools
+import os
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -224,6 +225,31 @@ def test_an_interrupt_of_who_waits_for_work_aside_is_told_once(monkeypatch: pyte
         runner.drive(_waited(work))
     with pytest.raises(cloudckpt.StorageError, match="interrupted"):
         runner.drive(_waited(work))
+
+
+def test_an_interrupted_deletion_is_not_told_to_the_runs_that_are_closed_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Every close of a run of that store was interrupted once more."""
+
+    class Struck(MemoryStorage):
+        async def delete(self, keys: Sequence[str]) -> None:
+            raise KeyboardInterrupt
+
+    class NoThreads:
+        def submit(self, *_: Any) -> None:
+            pass
+
+    monkeypatch.setattr(runner, "_aside", NoThreads())
+    store = Store(lambda: Struck(f"interrupts-{next(_names)}"), keep_last=1, probed=True)
+    run = store.run("r")
+    for n in range(3):
+        run.save({"n": n, "data": os.urandom(100_000)})
+    with pytest.raises(KeyboardInterrupt):
+        run.close()
+    with store.run("r") as run:
+        assert run.load()["n"] == 2
+    store.close()
 
 
 async def _waited(work: Any) -> Any:
