@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable
 from concurrent import futures
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from cloudckpt.late import Late
 from cloudckpt.model import CheckpointInfo
@@ -85,6 +85,12 @@ class Pending:
         if not self.done:
             raise AttributeError(f"the save is not durable yet, so it has no {name}; wait for it first")
         return getattr(self._result(), name)
+
+    def __reduce__(self) -> NoReturn:
+        """Stay here, where it is made durable."""
+        raise TypeError(
+            "a pending save can't be copied or sent to another process; wait for it, and send the answer"
+        )
 
     def __repr__(self) -> str:
         return f"<Pending {self.number}: {'done' if self.done else 'not durable yet'}>"

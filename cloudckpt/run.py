@@ -14,7 +14,7 @@ import threading
 import weakref
 from collections.abc import Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar, overload
 
 from cloudckpt import keys
 from cloudckpt.asking import Asking
@@ -84,6 +84,13 @@ class Run(Working, Saving, Curated, Asking):
 
     def __repr__(self) -> str:
         return f"<Run {self.id!r} of {self._core.url}>"
+
+    def __reduce__(self) -> NoReturn:
+        """Stay here: a copy would be another writer, which fences this one."""
+        raise TypeError(
+            "a run can't be copied or sent to another process; send its store and its id, and take it there "
+            f"by store.run({self.id!r})"
+        )
 
     @property
     def head(self) -> int | None:

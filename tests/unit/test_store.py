@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import itertools
+import pickle
 import secrets
 import time
 from datetime import UTC, datetime
@@ -156,3 +158,13 @@ def test_a_store_that_is_open_obeys_the_rules_that_another_sets(tmp_path: Path) 
         service.run("second").save(1)
         rules = [service.run(run).summary().retention.keep_last for run in ("first", "second")]
     assert rules == [10, 2]
+
+
+@pytest.mark.parametrize("send", [pickle.dumps, copy.deepcopy])
+def test_a_run_and_a_pending_save_say_that_they_stay_in_their_process(url: str, send: Any) -> None:
+    """As an argument of a process that is spawned: what was told named a lambda of ours."""
+    with cloudckpt.open(url) as store, store.run("r", cadence="background") as run:
+        with pytest.raises(TypeError, match=r"store\.run\('r'\)"):
+            send(run)
+        with pytest.raises(TypeError, match="wait for it"):
+            send(run.save({"n": 1}))
