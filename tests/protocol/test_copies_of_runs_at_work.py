@@ -15,13 +15,17 @@ from cloudckpt.run import Run
 from cloudckpt.storage.memory import MemoryStorage
 from cloudckpt.store import Store
 from cloudckpt.testing.driver import by_hand
+from tests.protocol import pairs, past
+from tests.protocol.pairs import Pair, all_loads
+from tests.protocol.past import RUN, state_of
 from tests.protocol.scripted import AtOnce
-from tests.protocol.test_copying import Pair, all_loads, break_off, every_object, one_at_a_time, pair
-from tests.protocol.test_history import RUN, small, state_of
+from tests.protocol.test_copying_meanwhile import break_off, every_object
 
 _names = (f"copied-at-work-{n}" for n in itertools.count())
 
-__all__ = ["one_at_a_time", "pair", "small"]
+pair = pairs.pair
+one_at_a_time = pairs.one_at_a_time
+small = past.small
 
 
 @pytest.mark.parametrize("expires", [True, False])
