@@ -77,7 +77,6 @@ class Acting:
 
     id: str
     _core: Core
-    _root: Core  # its calls do not wait for saves that are pending, nor fail with them: for what has happened
     _writer: RunWriter | None
     _intake: Intake
     _past: Past | None
@@ -133,8 +132,8 @@ class Acting:
         call = Call(key, fn, (args, kwargs), policy, run=self.id, intake=self._intake)
         if inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(verify):
             raise InvalidInputError("this is a coroutine function; use `await run.aonce(...)`", key=key)
-        if self._root.left:  # the result of this very action may be among it
-            futures.wait(tuple(self._root.left))
+        if self._core.left:  # the result of this very action may be among it
+            futures.wait(tuple(self._core.left))
         with self._acting.alone(key), call:
             found = self._core.call(self._found(call))
             if isinstance(found, InFlight) and verify is not None:
@@ -143,12 +142,12 @@ class Acting:
                 found = self._core.call(self._decided(call, found))
             if isinstance(found, Happened):
                 if not call.known:
-                    self._root.call(self._ended(call, found.value))
+                    self._core.see_through(self._ended(call, found.value))
                 done: T = found.value
                 return done
             self._core.call(self._begun(call))
             value = fn(*args, **kwargs, **call.extra)
-            self._root.call(self._ended(call, value))
+            self._core.see_through(self._ended(call, value))
             return value
 
     async def aonce(
@@ -167,8 +166,8 @@ class Acting:
         result is recorded all the same.
         """
         call = Call(key, fn, (args, kwargs), policy, run=self.id, intake=self._intake)
-        if self._root.left:  # the result of this very action may be among it
-            await pending.until(tuple(self._root.left))
+        if self._core.left:  # the result of this very action may be among it
+            await pending.until(tuple(self._core.left))
         with self._acting.alone(key), call:
             found = await self._core.acall(self._found(call))
             if isinstance(found, InFlight) and verify is not None:
@@ -177,12 +176,12 @@ class Acting:
                 found = await self._core.acall(self._decided(call, found))
             if isinstance(found, Happened):
                 if not call.known:
-                    await self._root.asee_through(self._ended(call, found.value))
+                    await self._core.asee_through(self._ended(call, found.value))
                 done: T = found.value
                 return done
             await self._core.acall(self._begun(call))
             value: T = await _value(fn(*args, **kwargs, **call.extra))
-            await self._root.asee_through(self._ended(call, value))
+            await self._core.asee_through(self._ended(call, value))
             return value
 
     @overload

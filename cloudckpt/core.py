@@ -127,17 +127,25 @@ class Core:
         """Let a coroutine of the protocol run behind its caller; return what to wait for."""
         return self._runner.aside(self._timed(work))
 
+    def see_through(self, work: Coroutine[Any, Any, T]) -> T:
+        """As `call`, of what must be noted whatever becomes of saves that are pending, see `paced.py`."""
+        return self.call(work)
+
     async def asee_through(self, work: Coroutine[Any, Any, T]) -> T:
-        """`acall`, for work that goes on to its end although its caller is cancelled."""
+        """`see_through`, awaited; it goes on to its end also when its caller is cancelled."""
         self.check_open(work)
         ended = self.aside(work)
         try:
             await pending.until([ended])
         except BaseException:
-            self.left.add(ended)
-            ended.add_done_callback(self.left.discard)
+            self.leave(ended)
             raise
         return ended.result()
+
+    def leave(self, ended: futures.Future[Any]) -> None:
+        """Let work go on whose caller is gone."""
+        self.left.add(ended)
+        ended.add_done_callback(self.left.discard)
 
     def pause(self, seconds: float) -> None:
         """Wait between two calls, and not within one: it has no part in their deadlines."""

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from concurrent import futures
 
     from cloudckpt import drafts, stopping
+    from cloudckpt import pending as behind
     from cloudckpt.background import Saver
     from cloudckpt.codec import Encoded
     from cloudckpt.codec.intake import Taken
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from cloudckpt.pending import Pending
 else:  # who saves step by step needs none of them
     futures = Late("concurrent.futures")
+    behind = Late("cloudckpt.pending")
     stopping = Late("cloudckpt.stopping")
 
 T = TypeVar("T")
@@ -90,6 +92,25 @@ class _After:
                 work.close()
                 raise
         return await self._core.acall(work)
+
+    def see_through(self, work: Coroutine[Any, Any, T]) -> T:
+        """Come after them also when they fail; that is told by another call."""
+        try:
+            if self._saver.busy:
+                futures.wait(self._saver.outcomes())
+        finally:
+            result = self._core.see_through(work)
+        return result
+
+    async def asee_through(self, work: Coroutine[Any, Any, T]) -> T:
+        """`see_through`, awaited."""
+        try:
+            if self._saver.busy:
+                await behind.until(self._saver.outcomes())
+        except BaseException:
+            self._core.leave(self._core.aside(work))
+            raise
+        return await self._core.asee_through(work)
 
 
 class Paced:

@@ -172,6 +172,19 @@ def test_a_result_of_a_run_that_another_one_took_over_meanwhile_is_refused(shop:
     assert [one.key for one in shop.run().in_flight()] == ["k"]
 
 
+@pytest.mark.parametrize("again", ["sync", "async"])
+def test_a_result_is_never_ahead_of_a_save_that_its_action_made(again: str, shop: Shop) -> None:
+    with shop.open().run(RUN, cadence="background") as run:
+
+        def tool() -> int:
+            run.save({"n": 1})
+            return 5
+
+        assert (run.once("k", tool) if again == "sync" else asyncio.run(run.aonce("k", tool))) == 5
+        assert run.pending == 0
+        assert shop.run().load() == {"n": 1}
+
+
 @pytest.mark.parametrize("blocking", [True, False])
 def test_a_result_is_kept_when_its_caller_is_cancelled_as_it_is_recorded(blocking: bool) -> None:
     """A time-out that struck there took back the note of what had happened, where engines can be stopped."""

@@ -223,6 +223,6 @@ def test_the_progress_ends_where_it_should(
 
 
 def test_a_shell_completes_runs_of_the_source(lab: Lab, other: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tests.unit.test_cli_frame import completed
+    from tests.unit.test_cli_completion import completed
 
     assert completed(other, "copy", lab.url, other.url, "ni") == ["night-1", "night-2"]
