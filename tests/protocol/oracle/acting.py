@@ -79,7 +79,7 @@ class Acting(Writer):
         return self._answer_to(ask, fates, saved)
 
     def _answer_to(self, ask: Act, fates: Fates, saved: Saved | None = None) -> Any:
-        act = self.newest().action(ask.key)
+        act = self.reread().action(ask.key)
         if act is None:
             if ask.expires is not None:
                 ask = replace(ask, asked=self.world.time())
@@ -90,21 +90,22 @@ class Acting(Writer):
             raise Waiting(ask.attempt)
         if act.args != ask.args:
             raise Refused("InvalidInputError")
-        if not act.ended:
-            if saved is not None:
-                self.save(saved, fates)
-            if not self.expired(act):
-                raise Waiting(act.attempt)
-            act = replace(act, ended=True, lapsed=True)
-            self.adopt(self.world.amend(self.run, lambda life: life.with_action(act), fates))
-        if act.lapsed:
+        if act.ended and not act.expired:
+            return act.result
+        if not act.ended and saved is not None:
+            self.save(saved, fates)
+        if not act.ended and self.expired(act):
+            self.adopt(self.world.amend(self.run, self._ended(act), fates))
             raise Waiting(act.attempt, "expired")
-        return act.result
+        raise Waiting(act.attempt, "expired" if act.expired else None)
+
+    def _ended(self, act: Act) -> Callable[[Life], Life]:
+        return lambda life: life.with_action(replace(act, ended=True, expired=True))
 
     def expired(self, act: Act) -> bool:
-        """Whether it has, by the store's own clock."""
-        if act.expires is None or act.asked is None:
-            return False
+        """Whether it has, by the store's own clock, or did for the run."""
+        if act.ended or act.expires is None or act.asked is None:
+            return act.expired
         return (self.world.time() - act.asked).total_seconds() >= act.expires
 
     def wait_for(self, child: str, fates: Fates) -> Any:
@@ -113,11 +114,11 @@ class Acting(Writer):
         self.become(fates)
         act = self.look().action(f"run:{child}")
         other = self.world.get(child)
-        if other is not None and other.deleted:
-            raise Refused("RunDeletedError")
-        if other is not None and other.status == "done":
+        if other is not None and (other.deleted or other.status == "done"):
             if act is not None and not act.ended:
                 self.record(replace(act, ended=True, result="done"), fates)
+            if other.deleted:
+                raise Refused("RunDeletedError")
             return self.world.load(child, {})
         if act is None:
             act = self.record(

@@ -90,12 +90,10 @@ class Handle(Acting):
             act = next((one for one in life.actions if one.attempt == attempt), None)
             if act is None:
                 raise Refused("NotFoundError")
-            if act.child is not None or act.lapsed:
+            if act.child is not None or (not act.ended and not fits(act)) or self.expired(act):
                 raise Refused("InvalidInputError")
             if act.ended:
                 raise Refused("ConflictError")
-            if not fits(act) or self.expired(act):
-                raise Refused("InvalidInputError")
             target.append(act)
             return life.with_action(replace(act, ended=True, result=value, by=by))
 

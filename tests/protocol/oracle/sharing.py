@@ -60,7 +60,7 @@ def _waits_for(life: Life) -> list[Act]:
 def _has_come(desk: Desk, act: Act) -> bool:
     if act.child is not None:
         child = desk.world.get(act.child)
-        return child is not None and child.status == "done"
+        return child is not None and (child.deleted or child.status == "done")
     if act.expires is None or act.asked is None:
         return False
     return (desk.world.time() - act.asked).total_seconds() >= act.expires

@@ -87,7 +87,7 @@ class Saved:
 
 @dataclass(frozen=True)
 class Act:
-    """An action, or a question, of which `asked` and `expires` may be known; `lapsed` when it is noted."""
+    """An action, or a question, of which `asked` and `expires` may be known."""
 
     number: int
     key: str
@@ -101,7 +101,7 @@ class Act:
     schema: Any = None
     expires: float | None = None
     asked: datetime | None = None
-    lapsed: bool = False
+    expired: bool = False
     child: str | None = None
 
 

@@ -159,6 +159,11 @@ class Writer:
         return self.base
 
     def newest(self) -> Life:
+        self.base, self.conflict = None, None
+        return self.look()
+
+    def reread(self) -> Life:
+        """Return what stands; a conflict stays one."""
         self.base = None
         return self.look()
 
