@@ -25,6 +25,7 @@ from cloudckpt import (
     keys,
     leases,
     making,
+    questions,
     retention,
 )
 from cloudckpt.commit import RunWriter
@@ -320,9 +321,10 @@ def test_an_answer_is_taken_whatever_was_asked_for(monkeypatch: Patch) -> None:
 
 
 def test_a_question_never_expires(monkeypatch: Patch) -> None:
-    async def expired(*_: Any) -> None: ...
+    async def expired(*_: Any) -> bool:
+        return False
 
-    monkeypatch.setattr(Run, "_expired", expired)
+    monkeypatch.setattr(questions, "has_expired", expired)
     assert not agrees()
 
 
