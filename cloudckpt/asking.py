@@ -311,6 +311,7 @@ class Asking(Acting):
             WaitingError: It has not ended; the run's status is "waiting" meanwhile. With `kind`
                 "failed": it ended by ``finish(..., failed=True)``.
             RunDeletedError: It was deleted.
+            InvalidInputError: It is this run, which would wait for ever.
         """
         poll = check_seconds("poll", poll)
         return self._polled(self._looking_for(run_id), poll)
@@ -321,6 +322,8 @@ class Asking(Acting):
         return await self._apolled(self._looking_for(run_id), poll)
 
     def _looking_for(self, run_id: str) -> Look:
+        if run_id == self.id:
+            raise InvalidInputError("a run can't wait for its own end; name the other run", run=run_id)
         key = made_of(f"run:{keys.check_run_id(run_id)}")
         question = {"prompt": f"the end of run {run_id}", "child": run_id}
         digest = hashlib.sha256(run_id.encode("utf-8", "surrogatepass")).hexdigest()

@@ -341,9 +341,8 @@ class RunWriter(Holding):
                 raise RunDeletedError("the run was deleted; use another run id", run=self._run)
             else:
                 self._check_expected(base, expect)  # before anybody is fenced
-                if (
-                    claimed is None and base.manifest.writer.id != self.id
-                ):  # its own, of which it was not told
+                untold = base.manifest.writer.id == self.id  # its own, of which it was not told
+                if claimed is None and not untold:
                     self._sightings.check(base.manifest, self._terms)
                 new = replace(
                     base.manifest,

@@ -124,7 +124,7 @@ class ActingRules(WorkingRules):
     ) -> tuple[Any, Any] | None:
         """As `both`; whoever was overtaken may learn it from what it reads, or say it once more."""
         told, life = None, held.oracle.world.get(held.run.id)
-        knows = held.oracle.view is not None or held.oracle.conflict is not None
+        knows = held.oracle.base is not None or held.oracle.conflict is not None
         if life is None or not knows or not (life.deleted or life.epoch != held.oracle.epoch):
             return self.both(held.opened, chosen, oracle, call)
         held.opened.machine.arm()

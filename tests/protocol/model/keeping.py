@@ -7,7 +7,8 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from cloudckpt import Retention, Store
+from cloudckpt import Retention, Store, keys
+from cloudckpt.testing.driver import by_hand
 from tests.protocol.model import surface
 from tests.protocol.model.frame import ALL_IDS, Opened, ats, fates, picks, rules, ways, which_of
 from tests.protocol.model.working import WorkingRules
@@ -58,11 +59,12 @@ class KeepingRules(WorkingRules):
         opened = self.a_store(at)
         run = self.a_run_id(opened.spot, of)
         self.count += 1
-        why, dry_run = f"no {self.count}", sure > 0
+        why, dry_run, world = f"no {self.count}", sure > 0, opened.spot.world
+        left = world.get(run) is None and bool(by_hand(opened.spot.raw.list(keys.objects_prefix(run))).rows)
         told = self.both(
             opened,
             chosen,
-            lambda fates: delete(opened.spot.world, run, by="me", why=why, dry_run=dry_run, fates=fates),
+            lambda fates: delete(world, run, by="me", why=why, dry_run=dry_run, left=left, fates=fates),
             lambda: self.call(way, opened.store, how, run, why=why, by="me", dry_run=dry_run),
         )
         if told is None:

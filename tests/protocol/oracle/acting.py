@@ -110,6 +110,8 @@ class Acting(Writer):
 
     def wait_for(self, child: str, fates: Fates) -> Any:
         """Return the last state of another run, once it is done; None for one without a state."""
+        if child == self.run:
+            raise Refused("InvalidInputError")
         self.check_open()
         self.become(fates)
         act = self.look().action(f"run:{child}")

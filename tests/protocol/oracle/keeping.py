@@ -24,8 +24,13 @@ def fork(desk: Desk, run: str, which: Mapping[str, Any], to: Desk, new: str, fat
     return Handle(to, new, None).save(begun, fates, expect=0)
 
 
-def delete(world: World, run: str, *, by: str, why: str, dry_run: bool, fates: Fates) -> Life:
-    """Leave a tombstone of a run; return it, or by a dry run what stands."""
+def delete(world: World, run: str, *, by: str, why: str, dry_run: bool, left: bool, fates: Fates) -> Life:
+    """Leave a tombstone of a run, or of what is `left` of one; return it, or by a dry run what stands."""
+    if left:
+        tomb = Life(epoch=1, writer=next(numbers), tomb=(by, why), status="deleted")
+        if not dry_run:
+            world.write(run, None, tomb, fates.next())
+        return tomb if dry_run else world.existing(run, deleted=True)
 
     def edit(life: Life) -> Life | None:
         if life.deleted:

@@ -48,6 +48,7 @@ class Writer:
         self.conflict: str | None = None
         self.stopped: str | None = None
         self.doubts: set[int] = set()
+        self._tried: set[int] = set()
 
     @property
     def life(self) -> Life:
@@ -184,12 +185,14 @@ class Writer:
             rules = self._settled(life.rules, None)
         stood = life or Life()
         self._check_expected(stood, expect)
-        if life is not None and not claimed and not self.pushes and self.desk.is_busy(self.run, life):
+        others = life is not None and life.writer not in self._tried
+        if others and not claimed and not self.pushes and self.desk.is_busy(self.run, stood):
             raise Refused("RunBusyError")
         lease = None if self.lease is None else (self.lease, 1)
         new = replace(
             stood, epoch=stood.epoch + 1, writer=next(numbers), rules=rules, copied=None, lease=lease
         )
+        self._tried.add(new.writer)
         self.world.write(self.run, life, new, fates.next())
         self.base = self.life
         self.epoch = self.base.epoch
