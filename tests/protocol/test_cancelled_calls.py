@@ -243,7 +243,7 @@ def test_who_waits_and_is_cancelled_leaves_nobody_waiting(store: Store, what: st
 def test_who_polls_for_long_has_time_for_another_try_at_each_look(waits: str) -> None:
     """All looks shared one deadline: after it the first request that failed in passing ended the waiting."""
     lost = FaultyStorage(Stalling(blocking=True).inner)
-    store = Store(lambda: lost, timeout=0.5, probed=True)
+    store = Store(lambda: lost, timeout=2.0, probed=True)
     run = store.run(RUN)
     child = Store(lambda: lost.inner).run("child")
 
@@ -251,7 +251,7 @@ def test_who_polls_for_long_has_time_for_another_try_at_each_look(waits: str) ->
         lost._plan = Plan(tuple(Fault(len(lost.calls) + n, Effect.LOST_ANSWER) for n in range(2)))
         child.finish({"done": True})
 
-    timer = threading.Timer(1, later)
+    timer = threading.Timer(3, later)
     timer.start()
     if waits == "wait_for":
         assert run.wait_for("child", poll=0.01) == {"done": True}

@@ -169,9 +169,11 @@ def test_a_worker_that_waits_for_its_turn_has_no_heart_that_races(monkeypatch: p
         standby = ours.run("r", lease=0.3)
         with refused():
             standby.acquire()
+        began = time.monotonic()
         time.sleep(1.0)
         standby.close()
-    assert len(ticks) <= 10
+        seconds = time.monotonic() - began
+    assert len(ticks) <= 30 * seconds  # of the ten a second that are right, and ninety that were not
 
 
 def test_a_run_that_was_dropped_keeps_no_lease_alive() -> None:
